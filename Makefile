@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+#   make run TORCH_INDEX=URL    take torch from that index (a CPU build, say)
+#   make run PYTHON=python3.12  make the environment with that interpreter
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?=
+# What `make run` runs; `make run SUITES="'dcp/parity_*'" RUN_FLAGS=` for another choice.
+SUITES ?= 'dcp/*'
+RUN_FLAGS ?= --tags smoke
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: run test lint clean help
+
+run: $(VENV)/.run  ## install, then run the smoke suites
+	$(BIN)/harness run $(SUITES) $(RUN_FLAGS)
+
+test: $(VENV)/.test  ## install with test extras, then run all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal \
+	  --cov harness.topology --cov harness.suites --cov harness.verdict --cov-branch --cov-fail-under 90
+
+lint: $(VENV)/.test  ## style, types, import arrows
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(BIN)/python:
+	$(PYTHON) tools/check_python.py
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	@$(BIN)/python tools/torch_hint.py "$(TORCH_INDEX)"
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage*
+
+help:  ## show this help
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/'

@@ -1,0 +1,1 @@
+"""harness: regression and CI tests for distributed inference topologies."""

@@ -1,0 +1,174 @@
+"""One job's checks against one engine at a time: baseline first, then the engine under test.
+
+Phases: (1) before the first check, everything that any check wants from dcp=1 is asked of baseline engines,
+which are stopped again; (2) the engine under test is launched and kept as long as checks want the same
+launch; (3) `close` stops what runs. Failure rule: a launch that failed is not tried again, every later check
+that needs it repeats the reason; an engine that died stays dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.checks.base import Baseline, Check, CheckContext, CheckResult, RequestGroup
+from harness.engines import LaunchSpec, ReferenceEngine
+from harness.engines.arguments import ArgValue
+from harness.errors import DeadlineError, EngineDiedError, EngineError, HarnessError
+from harness.suites import CheckSpec, EngineSpec, Job
+from harness.verdict import CheckOutcome
+
+
+class JobSession:
+    """Runs the checks of one job in one process. `logs` is a folder for engine logs."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        checks: Mapping[str, Check],
+        logs: Path,
+        faults: Sequence[str] = (),
+        engine_args: Mapping[str, ArgValue] | None = None,
+    ) -> None:
+        self._job = job
+        self._checks = checks
+        self._logs = logs
+        self._faults = tuple(faults)
+        self._engine_args = dict(engine_args or {})
+        self._engine: ReferenceEngine | None = None
+        self._refused: list[tuple[LaunchSpec, HarnessError]] = []
+        self._baselines: list[tuple[LaunchSpec, Baseline]] = []
+        self._baseline_asked = False
+
+    def run(self, spec: CheckSpec) -> CheckResult:
+        """Run one check to its result; an engine's or a deadline's failure becomes an `error` result."""
+        scope = f"check {spec.name}"
+        try:
+            self._ask_baselines()
+            engine = self._engine_for(self._launch_of(spec))
+            with engine.client.deadline(scope, self._check_seconds()):
+                return self._checks[spec.name].run(spec.params, self._context(spec, engine))
+        except EngineDiedError as error:
+            return _error(f"engine died: {str(error).removeprefix('engine died: ')}", detail=error.detail)
+        except DeadlineError as error:
+            return _error(str(error), deadline=error.scope)
+        except EngineError as error:
+            return _error(str(error), detail=error.detail)
+        except HarnessError as error:
+            return _error(str(error))
+
+    def close(self) -> None:
+        """Stop the engine, if one runs. Safe to call twice."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.stop()
+
+    def logs(self) -> list[Path]:
+        """The engine logs written so far, oldest first."""
+        return sorted(self._logs.glob("*.log"), key=lambda log: log.stat().st_mtime)
+
+    def _check_seconds(self) -> float:
+        """What the job's time leaves once both launches took all of theirs; the loader proved it positive."""
+        return self._job.timeout_s - 2 * self._job.launch_timeout_s
+
+    def _context(self, spec: CheckSpec, engine: ReferenceEngine) -> CheckContext:
+        wanted = self._launch_of(spec, baseline=True) if self._job.baseline else None
+        found = next((base for launch, base in self._baselines if launch == wanted), None)
+        return CheckContext(client=engine.client, baseline=found, parallel=engine.spec.parallel)
+
+    def _launch_of(self, spec: CheckSpec, *, baseline: bool = False) -> LaunchSpec:
+        """The launch that a check wants: the profile's engine, with the check's own model and dtype if any."""
+        engine = self._job.baseline if baseline else self._job.engine
+        if engine is None:
+            raise EngineError(f"check {spec.name} needs an engine, and profile {self._job.profile} declares none")
+        launch = self._to_launch(engine, faults=() if baseline else self._faults)
+        model = getattr(spec.params, "model", None) or launch.model
+        launch = launch.with_args(dtype=getattr(spec.params, "dtype", None))
+        return LaunchSpec(
+            kind=launch.kind,
+            model=model,
+            parallel=launch.parallel,
+            args=launch.args,
+            env=launch.env,
+            launch_timeout_s=launch.launch_timeout_s,
+            faults=launch.faults,
+        )
+
+    def _to_launch(self, engine: EngineSpec, *, faults: tuple[str, ...]) -> LaunchSpec:
+        parallel = engine.parallel.config()
+        return LaunchSpec(
+            kind=engine.kind.value,
+            model=engine.model,
+            parallel=parallel,
+            args={**engine.args, **self._engine_args},
+            env=engine.env,
+            launch_timeout_s=engine.launch_timeout,
+            # A fault is a regression of the engine under test; with dcp 1 there is nothing to regress.
+            faults=faults if parallel.dcp_size > 1 else (),
+        )
+
+    def _engine_for(self, launch: LaunchSpec) -> ReferenceEngine:
+        self._raise_if_refused(launch)
+        if self._engine is not None and self._engine.spec == launch:
+            self._engine.check_alive()
+            return self._engine
+        self.close()
+        self._engine = self._launch(launch, name="engine")
+        return self._engine
+
+    def _launch(self, launch: LaunchSpec, *, name: str) -> ReferenceEngine:
+        log = self._logs / f"{name}-tp{launch.parallel.tp_size}-dcp{launch.parallel.dcp_size}.log"
+        try:
+            return ReferenceEngine.launch(launch, log=log)
+        except HarnessError as error:
+            self._refused.append((launch, error))
+            raise
+
+    def _raise_if_refused(self, launch: LaunchSpec) -> None:
+        for refused, error in self._refused:
+            if refused == launch:
+                raise error
+
+    def _ask_baselines(self) -> None:
+        if self._job.baseline is None:
+            return
+        for launch, groups in self._wanted_baselines():
+            self._raise_if_refused(launch)
+            if not any(done == launch for done, _ in self._baselines):
+                self._baselines.append((launch, self._ask(launch, groups)))
+
+    def _wanted_baselines(self) -> list[tuple[LaunchSpec, list[RequestGroup]]]:
+        """Every baseline launch of this job with all that is asked of it."""
+        wanted: list[tuple[LaunchSpec, list[RequestGroup]]] = []
+        for spec in self._job.checks:
+            check = self._checks[spec.name]
+            if not check.needs_baseline:
+                continue
+            launch = self._launch_of(spec, baseline=True)
+            groups = next((groups for known, groups in wanted if known == launch), None)
+            if groups is None:
+                wanted.append((launch, groups := []))
+            groups += [group for group in check.baseline_groups(spec.params) if group not in groups]
+        return wanted
+
+    def _ask(self, launch: LaunchSpec, groups: list[RequestGroup]) -> Baseline:
+        """Answer everything on one baseline engine, then stop it: its devices are the next engine's."""
+        engine = self._launch(launch, name="baseline")
+        try:
+            with engine.client.deadline("baseline", self._check_seconds()):
+                answers = {group: tuple(engine.client.generate_batch(list(group))) for group in groups}
+                return Baseline(info=engine.client.server_info(), answers=answers)
+        except HarnessError as error:
+            self._refused.append((launch, error))
+            raise
+        finally:
+            engine.stop()
+
+
+def _error(message: str, **figures: str) -> CheckResult:
+    return CheckResult(
+        outcome=CheckOutcome.ERROR,
+        message=message,
+        figures={key: value for key, value in figures.items() if value},
+    )

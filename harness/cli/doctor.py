@@ -1,0 +1,95 @@
+"""`harness doctor`: what this machine can run, and what is missing for the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from harness.cli.options import PoolsOption, ReportsOption
+from harness.errors import HarnessError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the report. `ok` None means: not needed for what runs here."""
+
+    what: str
+    ok: bool | None
+    found: str
+
+
+def doctor(
+    pools: PoolsOption = None,
+    reports: ReportsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Say what this machine can run, and what is missing. Exit 1 when even CPU suites cannot run.
+
+    Example: harness doctor
+    """
+    from harness.cli.output import print_json, print_table
+
+    findings = [_python(), _torch(), _containment(), _ledger(reports), *_pools(pools)]
+    if as_json:
+        lines = [{"what": f.what, "ok": f.ok, "found": f.found} for f in findings]
+        print_json({"schema": 1, "findings": lines})
+    else:
+        words = {True: "ok", False: "MISSING", None: "-"}
+        print_table(["", "what", "found"], [[words[f.ok], f.what, f.found] for f in findings])
+    raise typer.Exit(1 if any(f.ok is False for f in findings) else 0)
+
+
+def _python() -> Finding:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    system = f"{platform.system()} {platform.machine()}, {cores} cores"
+    return Finding(what="python", ok=True, found=f"{platform.python_version()} on {system}")
+
+
+def _torch() -> Finding:
+    try:
+        found = version("torch")
+    except PackageNotFoundError:
+        return Finding(what="torch", ok=False, found="not installed: the reference engine needs it (make run)")
+    shm = "shm, gloo" if platform.machine() in ("x86_64", "AMD64") else "gloo (shm needs x86-64)"
+    return Finding(what="torch", ok=True, found=f"{found}; reference engine over {shm}")
+
+
+def _containment() -> Finding:
+    from harness.containment import choose_containment
+
+    try:
+        name = choose_containment().name
+    except HarnessError as error:
+        return Finding(what="containment", ok=False, found=str(error))
+    note = "" if name == "pidns" else ": PID namespaces are forbidden here, so a guard process stands in"
+    return Finding(what="containment", ok=True, found=name + note)
+
+
+def _ledger(reports: ReportsOption) -> Finding:
+    from harness.cli.places import reports_folder
+    from harness.ledger import Ledger
+
+    file = reports_folder(reports) / "ledger.db"
+    try:
+        with Ledger.open(file):
+            return Finding(what="ledger", ok=True, found=str(file))
+    except HarnessError as error:
+        return Finding(what="ledger", ok=False, found=str(error))
+
+
+def _pools(pools: PoolsOption) -> list[Finding]:
+    from harness.cli.selection import working_pools
+    from harness.engines import LAUNCHABLE
+
+    findings = []
+    for name, pool in working_pools(pools, only=None).items():
+        # Without GPUs the reference engine still runs every suite at small size.
+        ok = True if pool.devices else (False if pool.gpu is None else None)
+        findings.append(Finding(what=f"pool {name}", ok=ok, found=pool.empty or " ".join(pool.devices)))
+    findings.append(Finding(what="engine kinds", ok=True, found=", ".join(sorted(LAUNCHABLE))))
+    return findings

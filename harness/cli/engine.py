@@ -1,0 +1,106 @@
+"""`harness engine serve`: the reference engine as a server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.refengine.config import CommBackend, DcpCommBackend, Device, EngineConfig, StartMethod
+
+app = typer.Typer(help="The embedded reference engine.", no_args_is_help=True)
+
+# One source of truth: the defaults of the command line are those of the configuration.
+DEFAULTS = EngineConfig()
+
+
+@app.callback()
+def engine() -> None:
+    """The embedded reference engine: small, really sharded over processes, with SGLang's HTTP surface."""
+
+
+@app.command()
+def serve(
+    tp: Annotated[int, typer.Option(help="Tensor-parallel ranks, one process each.")] = DEFAULTS.tp,
+    dcp: Annotated[int, typer.Option(help="Decode-context-parallel size; divides --tp.")] = DEFAULTS.dcp,
+    model: Annotated[str, typer.Option(help="Model id, such as builtin:random-gqa.")] = DEFAULTS.model,
+    page_size: Annotated[int, typer.Option(help="KV rows in a page of one rank.")] = DEFAULTS.page_size,
+    interleave: Annotated[
+        int, typer.Option(help="Consecutive tokens that one rank owns; divides --page-size.")
+    ] = DEFAULTS.interleave,
+    dcp_comm_backend: Annotated[
+        DcpCommBackend, typer.Option(help="How partial attention outputs are merged.")
+    ] = DEFAULTS.dcp_comm_backend,
+    comm: Annotated[CommBackend, typer.Option(help="How ranks exchange tensors.")] = DEFAULTS.comm,
+    device: Annotated[Device, typer.Option(help="Where tensors live.")] = DEFAULTS.device,
+    start_method: Annotated[
+        StartMethod, typer.Option(help="How ranks start; cuda needs spawn.")
+    ] = DEFAULTS.start_method,
+    dtype: Annotated[str, typer.Option(help="fp32 or bf16, of weights and KV.")] = DEFAULTS.dtype,
+    kv_bytes: Annotated[int, typer.Option(help="Bytes of KV pool per rank.")] = DEFAULTS.kv_bytes,
+    max_total_tokens: Annotated[
+        int | None, typer.Option(help="Aggregate token cap on top of --kv-bytes.")
+    ] = DEFAULTS.max_total_tokens,
+    chunked_prefill_size: Annotated[
+        int, typer.Option(help="Tokens of a prefill step.")
+    ] = DEFAULTS.chunked_prefill_size,
+    max_running_requests: Annotated[
+        int, typer.Option(help="Requests that run at once.")
+    ] = DEFAULTS.max_running_requests,
+    seed: Annotated[int, typer.Option(help="Seed of a random-weight model.")] = DEFAULTS.seed,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = DEFAULTS.host,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = DEFAULTS.port,
+    kv_rows: Annotated[
+        bool, typer.Option(help="Offer GET /kv_rows: which token each physical KV row holds.")
+    ] = DEFAULTS.kv_rows,
+    poison: Annotated[
+        float, typer.Option(help="Finite value that fills free KV rows, so that reading one shows.")
+    ] = DEFAULTS.poison,
+    served_model_name: Annotated[
+        str, typer.Option(help="Name told by /v1/models; the model id when empty.")
+    ] = DEFAULTS.served_model_name,
+    nonce: Annotated[str, typer.Option(help="Text that /server_info repeats; random when empty.")] = "",
+    fault: Annotated[
+        list[str] | None, typer.Option(help="Inject this fault; may be repeated. See: harness faults list")
+    ] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Write {url, pid, nonce, pids} here once ready.")
+    ] = None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C. Prints one line, `ready http://…`, once every rank answers.
+
+    Example: harness engine serve --tp 8 --dcp 8 --port 30000
+    """
+    from harness.faults import get_fault
+    from harness.refengine.launcher import launch
+
+    config = EngineConfig(
+        tp=tp,
+        dcp=dcp,
+        model=model,
+        page_size=page_size,
+        interleave=interleave,
+        dcp_comm_backend=dcp_comm_backend,
+        comm=comm,
+        device=device,
+        start_method=start_method,
+        dtype=dtype,
+        kv_bytes=kv_bytes,
+        max_total_tokens=max_total_tokens,
+        chunked_prefill_size=chunked_prefill_size,
+        max_running_requests=max_running_requests,
+        seed=seed,
+        host=host,
+        port=port,
+        kv_rows=kv_rows,
+        poison=poison,
+        served_model_name=served_model_name,
+        nonce=nonce,
+    )
+    zygote = None
+    if fault:
+        flags = [part for name in fault for part in ("--fault", get_fault(name).id)]
+        zygote = [sys.executable, "-m", "harness.faults.zygote", *flags]
+    raise typer.Exit(launch(config, zygote_argv=zygote, ready_file=ready_file))

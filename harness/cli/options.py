@@ -1,0 +1,50 @@
+"""Options that several commands share, so that they read and behave alike everywhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class ProfileChoice(StrEnum):
+    """`auto`: every profile that a suite declares; those that cannot run here are `not_run`, with the reason."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+PatternsArgument = Annotated[
+    list[str], typer.Argument(help="Suite names or globs, such as 'dcp/*'; upstream file names work too.")
+]
+ProfileOption = Annotated[
+    ProfileChoice,
+    typer.Option(
+        envvar="HARNESS_PROFILE",
+        help="auto runs every profile that can run here; a profile asked for by name must run (else exit 3).",
+    ),
+]
+TagsOption = Annotated[
+    list[str] | None,
+    typer.Option(envvar="HARNESS_TAGS", help="Only suites with all these tags; a,b or given again."),
+]
+TriggerOption = Annotated[str | None, typer.Option(help="Only suites of this trigger, such as pr or nightly.")]
+PoolOption = Annotated[str | None, typer.Option(envvar="HARNESS_POOL", help="Only this pool.")]
+CatalogueOption = Annotated[
+    Path | None, typer.Option(envvar="HARNESS_SUITES", help="Catalogue folder (default: suites/).")
+]
+PoolsOption = Annotated[
+    Path | None, typer.Option(envvar="HARNESS_POOLS", help="Pools file (default: configs/pools.yaml).")
+]
+ReportsOption = Annotated[
+    Path | None, typer.Option(envvar="HARNESS_REPORTS", help="Folder of runs (default: reports/).")
+]
+EngineArgOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        envvar="HARNESS_ENGINE_ARGS", help="Engine argument on top of the suite's, such as comm=gloo; repeatable."
+    ),
+]

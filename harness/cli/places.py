@@ -1,0 +1,57 @@
+"""Where things are, in the order command line, environment (`HARNESS_*`), default."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import harness
+from harness.errors import UsageError
+
+# A source checkout carries its own catalogue and pools beside the package.
+CHECKOUT = Path(harness.__file__).resolve().parent.parent
+
+
+def catalogue_folder(given: Path | None) -> Path:
+    """The catalogue: as given, `./suites`, or the one of the checkout that harness runs from."""
+    if given is not None:
+        if not given.is_dir():
+            raise UsageError(f"--catalogue {given} is no folder")
+        return given
+    for folder in (Path("suites"), CHECKOUT / "suites"):
+        if folder.is_dir():
+            return folder
+    raise UsageError("no catalogue: there is no folder `suites` here; give one with --catalogue")
+
+
+def pools_file(given: Path | None) -> Path:
+    """The pools: as given, `./configs/pools.yaml`, or the one of the checkout."""
+    if given is not None:
+        return given
+    for file in (Path("configs/pools.yaml"), CHECKOUT / "configs" / "pools.yaml"):
+        if file.is_file():
+            return file
+    raise UsageError("no pools: there is no configs/pools.yaml here; give one with --pools")
+
+
+def reports_folder(given: Path | None) -> Path:
+    """Where runs are written: as given, else `./reports`."""
+    return given if given is not None else Path(os.environ.get("HARNESS_REPORTS", "reports"))
+
+
+def harness_sha() -> str:
+    """The commit of the checkout that harness runs from, `+dirty` with uncommitted changes; else its version."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        dirty = bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):
+        from importlib.metadata import version
+
+        return f"version {version('harness')}"
+    return commit + ("+dirty" if dirty else "")
+
+
+def _git(*args: str) -> str:
+    command = ["git", "-C", str(CHECKOUT), *args]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

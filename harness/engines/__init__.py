@@ -1,0 +1,23 @@
+"""Engines as checks see them: launch, a client, normalised facts. `LAUNCHABLE` says what this release can start."""
+
+from harness.engines.arguments import LaunchSpec, engine_flags
+from harness.engines.base import Answer, GenerateRequest, KVRows, RankInfo, ServerInfo
+from harness.engines.client import EngineClient
+from harness.engines.reference import ReferenceEngine, log_tail
+
+# Kinds with an adapter. SGLang and vLLM can be declared in suites; a job that asks for one is `not_run`.
+LAUNCHABLE = frozenset({"reference"})
+
+__all__ = [
+    "LAUNCHABLE",
+    "Answer",
+    "EngineClient",
+    "GenerateRequest",
+    "KVRows",
+    "LaunchSpec",
+    "RankInfo",
+    "ReferenceEngine",
+    "ServerInfo",
+    "engine_flags",
+    "log_tail",
+]

@@ -1,0 +1,69 @@
+"""The command line and environment of a job: one pytest process, which `pytest_plugin` turns into the job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from harness.execution.options import RunOptions
+from harness.planning import devices_needed
+from harness.suites import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What the command of one attempt is built from. `doorbell` is a pipe's write end: a byte says "look"."""
+
+    job: Job
+    attempt_dir: Path
+    events: Path
+    scratch: Path
+    devices: tuple[str, ...]
+    doorbell: int
+    options: RunOptions
+
+
+# From a launch to its argv; the environment is `job_environment` in every case.
+Command: TypeAlias = Callable[[Launch], list[str]]
+
+
+def pytest_command(launch: Launch) -> list[str]:
+    """The job as a pytest run of its suite file; plain test files that it names are spread by xdist."""
+    job, options = launch.job, launch.options
+    workers = ["-n", str(devices_needed(job))] if job.tests and not job.checks else []
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        str(job.suite_path),
+        *workers,
+        # By module and never by entry point, so that an installed and a bare checkout do the same.
+        *("-p", "no:harness", "-p", "harness.pytest_plugin"),
+        # Jobs run side by side in one checkout; the cache is the only thing pytest writes there.
+        *("-p", "no:cacheprovider"),
+        *("--harness-profile", str(job.profile)),
+        *(part for key, value in job.matrix.items() for part in ("--harness-matrix", f"{key}={value}")),
+        *(part for fault in options.faults for part in ("--harness-fault", fault)),
+        *(part for arg in options.engine_args for part in ("--harness-engine-arg", arg)),
+        *("--harness-attempt-dir", str(launch.attempt_dir)),
+        *("--report-log", str(launch.events)),
+    ]
+
+
+def job_environment(launch: Launch, *, outer: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The outer environment and the suite's own, with the job's devices, scratch folder and doorbell."""
+    gpus = ",".join(device.removeprefix("gpu:") for device in launch.devices if device.startswith("gpu:"))
+    return {
+        **outer,
+        **launch.job.env,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order in which NVML counts, and so the lease
+        "CUDA_VISIBLE_DEVICES": gpus,  # empty for a CPU job, which must not touch a GPU it has not leased
+        "HARNESS_DEVICES": ",".join(launch.devices),
+        "HARNESS_DOORBELL_FD": str(launch.doorbell),
+        "PYTHONUNBUFFERED": "1",  # what a killed job printed last is what its log is read for
+        "TMPDIR": str(launch.scratch),
+    }

@@ -1,0 +1,143 @@
+"""Reading what a job streams: `events.jsonl`, written line by line by pytest-reportlog while the job runs.
+
+`EventTail` hands out the complete lines that are new since the last look; a line that the job is still
+writing, or never finished because it was killed, stays behind. `read_event` turns one line into findings.
+What harness's own pytest plugin says travels in the user property `harness_check` of a report:
+{"name", "outcome", "message", "figures", "seconds"}; the figure `deadline` of an errored check names the
+deadline inside the job that passed.
+
+A report without `harness_check` is a plain pytest test and becomes a check named like the test.
+Failure rule: a line that cannot be understood is an `error` check, so it can never pass unseen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.verdict import RED_CHECKS, CheckOutcome, CheckRecord
+
+# A traceback's message can hold a whole tensor; the log keeps all of it.
+MESSAGE_LIMIT = 4000
+
+# What pytest calls the outcome of a phase, for tests that say nothing themselves.
+CALL_OUTCOMES = {
+    "passed": CheckOutcome.PASSED,
+    "failed": CheckOutcome.FAILED,
+    "skipped": CheckOutcome.SKIPPED,
+}
+
+
+class EventTail:
+    """The file so far read; it need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new_lines(self) -> list[bytes]:
+        """The complete lines since the last call."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            complete, newline, _ = file.read().rpartition(b"\n")
+        self._offset += len(complete) + len(newline)
+        return complete.split(b"\n") if newline else []
+
+    def read(self) -> list[CheckRecord]:
+        """The checks of the complete lines since the last call."""
+        return [check for line in self.new_lines() for check in read_event(line)]
+
+
+def read_event(line: bytes) -> list[CheckRecord]:
+    """The checks of one line, in order."""
+    try:
+        event = json.loads(line)
+        kind = event.get("$report_type")
+        if kind == "TestReport":
+            return _test_report(event)
+        return _collect_report(event) if kind == "CollectReport" else []
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        text = line[:200].decode(errors="replace")
+        message = f"an event of the job cannot be read ({type(error).__name__}: {error}): {text}"
+        return [CheckRecord(name="events", outcome=CheckOutcome.ERROR, message=message)]
+
+
+def passed_deadline(checks: Iterable[CheckRecord]) -> str | None:
+    """The deadline inside the job that passed first, by what the checks say."""
+    scopes = (check.figures.get("deadline") for check in checks if check.outcome is CheckOutcome.ERROR)
+    return next((scope for scope in scopes if isinstance(scope, str)), None)
+
+
+def _test_report(event: Mapping[str, Any]) -> list[CheckRecord]:
+    """What the check says itself, and a record for a phase that went wrong beyond that.
+
+    Reports of later phases repeat the properties, so those of the teardown are not read again.
+    """
+    said = [] if event["when"] == "teardown" else event.get("user_properties", ())
+    checks = [_said_check(value) for key, value in said if key == "harness_check"]
+    return checks + _unsaid(event, checks)
+
+
+def _said_check(said: Mapping[str, Any]) -> CheckRecord:
+    return CheckRecord(
+        name=said["name"],
+        outcome=CheckOutcome(said["outcome"]),
+        message=said.get("message", ""),
+        figures=dict(said.get("figures") or {}),
+        seconds=float(said.get("seconds", 0.0)),
+    )
+
+
+def _unsaid(event: Mapping[str, Any], said: Sequence[CheckRecord]) -> list[CheckRecord]:
+    """The record of a phase that no `harness_check` accounts for."""
+    when, outcome = event["when"], event["outcome"]
+    explained = bool(said) if outcome != "failed" else any(check.outcome in RED_CHECKS for check in said)
+    if explained or (outcome == "passed" and when != "call"):
+        return []
+    return [
+        CheckRecord(
+            name=_tail(event["nodeid"]),
+            outcome=_outcome(when, outcome, expected_failure="wasxfail" in event),
+            message=_message(event),
+            seconds=float(event.get("duration", 0.0)),
+        )
+    ]
+
+
+def _outcome(when: str, outcome: str, *, expected_failure: bool) -> CheckOutcome:
+    if outcome == "skipped" and expected_failure:
+        return CheckOutcome.PASSED
+    if outcome == "failed" and when != "call":
+        return CheckOutcome.ERROR
+    return CALL_OUTCOMES[outcome]
+
+
+def _collect_report(event: Mapping[str, Any]) -> list[CheckRecord]:
+    """A file that pytest could not collect; without this record it would only be missing."""
+    if event["outcome"] != "failed":
+        return []
+    name = f"collect {Path(event['nodeid']).name}"
+    return [CheckRecord(name=name, outcome=CheckOutcome.ERROR, message=_message(event))]
+
+
+def _tail(nodeid: str) -> str:
+    """`test_x.py::TestA::test_b[1]` → `TestA::test_b[1]`; an item of a suite file is named by its check."""
+    file, _, inside = nodeid.partition("::")
+    if file.endswith((".yaml", ".yml")):
+        return nodeid.rpartition("::")[2]
+    return inside or nodeid
+
+
+def _message(event: Mapping[str, Any]) -> str:
+    """The sentence of a failure or skip, out of the three shapes that reportlog gives it."""
+    found = event.get("longrepr")
+    if isinstance(found, Mapping):
+        crash = found.get("reprcrash") or {}
+        found = crash.get("message") or found.get("longrepr") or ""
+    elif isinstance(found, list):
+        found = found[-1]
+    return str(found or "").strip()[:MESSAGE_LIMIT]

@@ -1,0 +1,135 @@
+"""One attempt of one job: its states, and one function per transition.
+
+    RUNNING ──expire──→ DUMPING ──ask──→ STOPPING ──kill──→ KILLED
+       └──────────interrupt─────────────────┘
+    any of them ──end──→ ENDED
+
+A deadline that passed first lets every process write its stacks (DUMPING), then asks the job to stop, then
+kills. The loop calls `advance` when `due` has come, and `end` when the pidfd says that the tree is gone.
+Failure rule: whatever has been streamed before a violent end is read and kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from harness.containment import Contained, Deadline
+from harness.execution.events import EventTail, passed_deadline
+from harness.execution.options import RunOptions
+from harness.execution.scratch import Scratch
+from harness.planning import Placement
+from harness.suites import Job
+from harness.verdict import AttemptOutcome, CheckRecord, ProcessEnd, classify_attempt
+
+
+class AttemptState(StrEnum):
+    """Where an attempt is on its way."""
+
+    RUNNING = "running"
+    DUMPING = "dumping"
+    STOPPING = "stopping"
+    KILLED = "killed"
+    ENDED = "ended"
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """What is known about an attempt that has a process."""
+
+    job: Job
+    n: int
+    placement: Placement
+    tree: Contained
+    doorbell: int
+    tail: EventTail
+    scratch: Scratch
+    log_path: str
+    options: RunOptions
+    clock: Callable[[], float] = time.monotonic
+    state: AttemptState = AttemptState.RUNNING
+    checks: list[CheckRecord] = field(default_factory=list)
+    interrupted: bool = False
+    expired: str | None = None
+    due: Deadline | None = field(init=False)
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.clock()
+        self.due = Deadline("job", self.job.timeout_s, self.clock)
+
+    def look(self) -> list[CheckRecord]:
+        """The checks that were streamed since the last look; they are the attempt's from now on."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.doorbell, 65536)
+        new = self.tail.read()
+        self.checks += new
+        return new
+
+    def advance(self) -> None:
+        """`due` has come: take the transition that it stands for."""
+        match self.state:
+            case AttemptState.RUNNING:
+                self.expire()
+            case AttemptState.DUMPING:
+                self.ask()
+            case AttemptState.STOPPING:
+                self.kill()
+
+    def expire(self) -> None:
+        """The job's own deadline passed."""
+        self.expired = "job"
+        if self.tree.dump_stacks():
+            self.state = AttemptState.DUMPING
+            self.due = Deadline("stacks", self.options.stacks_s, self.clock)
+        else:
+            self.ask()
+
+    def interrupt(self) -> None:
+        """The run is over for reasons that are not the job's; a second interrupt has no patience left."""
+        if self.state is AttemptState.RUNNING:
+            self.interrupted = True
+            self.ask()
+        elif self.interrupted and self.state is AttemptState.STOPPING:
+            self.kill()
+
+    def ask(self) -> None:
+        """SIGTERM, so that the job can stop its engine in order."""
+        self.state = AttemptState.STOPPING
+        self.tree.ask_to_stop()
+        self.due = Deadline("grace", self.options.grace_s, self.clock)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree; after it there is only the end."""
+        self.state = AttemptState.KILLED
+        self.tree.kill()
+        self.due = None
+
+    def end(self) -> tuple[AttemptOutcome, str]:
+        """The tree is gone: free what the attempt held, and classify it."""
+        ended = self.tree.wait()
+        assert ended is not None, "wait() without a timeout answers"
+        self.state, self.due = AttemptState.ENDED, None
+        os.close(self.doorbell)
+        self.scratch.remove()
+        end = ProcessEnd(
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            deadline=passed_deadline(self.checks) or self.expired,
+            interrupted=self.interrupted,
+        )
+        return classify_attempt(checks=self.checks, declared=declared_checks(self.job), end=end)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time since the start; waiting for devices is not in it."""
+        return self.clock() - self.began
+
+
+def declared_checks(job: Job) -> Sequence[str]:
+    """The names of the checks that must leave a record; the number of plain tests is pytest's to know."""
+    return [check.name for check in job.checks]

@@ -1,0 +1,94 @@
+"""`LocalExecutor`: starts attempts as contained processes on this machine.
+
+One attempt owns a folder under the run, a scratch folder, a doorbell pipe and a containment. Failure rule:
+`start` gives back a running attempt, or raises with all of those freed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.containment import Contained, Containment
+from harness.errors import InfraError
+from harness.execution.command import Command, Launch, job_environment, pytest_command
+from harness.execution.events import EventTail
+from harness.execution.lifecycle import Attempt
+from harness.execution.options import RunOptions
+from harness.execution.paths import RunPaths
+from harness.execution.scratch import Scratch, make_scratch
+from harness.planning import Placement
+from harness.suites import Job
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalExecutor:
+    """See the module's docstring; `command` builds the job's argv, for tests another than pytest's."""
+
+    containment: Containment
+    paths: RunPaths
+    options: RunOptions = field(default_factory=RunOptions)
+    command: Command = pytest_command
+
+    def start(self, job: Job, *, n: int, placement: Placement) -> Attempt:
+        """Start attempt `n` on its devices.
+
+        Raises InfraError when the machine has no room for it, UsageError when its command cannot be executed.
+        """
+        with contextlib.ExitStack() as undo:
+            scratch = make_scratch()
+            undo.callback(scratch.remove)
+            log = self._make_folder(job, n)
+            doorbell, theirs = os.pipe()
+            undo.callback(os.close, doorbell)
+            os.set_blocking(doorbell, False)
+            launch = Launch(
+                job=job,
+                attempt_dir=self.paths.attempt_dir(job.id, n).absolute(),
+                events=self.paths.events(job.id, n).absolute(),
+                scratch=scratch.path,
+                devices=placement.devices,
+                doorbell=theirs,
+                options=self.options,
+            )
+            try:
+                tree = self._spawn(launch, log)
+            finally:
+                os.close(theirs)
+            attempt = self._attempt(launch, n=n, placement=placement, tree=tree, doorbell=doorbell, scratch=scratch)
+            undo.pop_all()
+        return attempt
+
+    def _make_folder(self, job: Job, n: int) -> Path:
+        try:
+            self.paths.attempt_dir(job.id, n).mkdir(parents=True)
+        except OSError as error:
+            raise InfraError("reports", f"the attempt's folder cannot be made: {error}") from error
+        return self.paths.log(job.id, n)
+
+    def _spawn(self, launch: Launch, log: Path) -> Contained:
+        with log.open("wb") as output:
+            return self.containment.spawn(
+                self.command(launch),
+                cwd=self.options.cwd or Path.cwd(),
+                env=job_environment(launch),
+                stdout=output.fileno(),
+                pass_fds=(launch.doorbell,),
+            )
+
+    def _attempt(
+        self, launch: Launch, *, n: int, placement: Placement, tree: Contained, doorbell: int, scratch: Scratch
+    ) -> Attempt:
+        return Attempt(
+            job=launch.job,
+            n=n,
+            placement=placement,
+            tree=tree,
+            doorbell=doorbell,
+            tail=EventTail(launch.events),
+            scratch=scratch,
+            log_path=str(self.paths.log(launch.job.id, n)),
+            options=self.options,
+        )

@@ -1,0 +1,29 @@
+"""What the user may ask of a run beyond which jobs it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """`repeat` executes each job so often; `fail_fast` starts nothing new after the first red verdict.
+
+    `faults` and `engine_args` (`name=value`) go to the engine under test. `cwd` is where jobs run (default: here).
+    `engine_shas` says what an engine kind is known to be, for the record. Seconds:
+    `grace_s` between SIGTERM and SIGKILL, `stacks_s` for processes to write their stacks before SIGTERM.
+    """
+
+    repeat: int = 1
+    fail_fast: bool = False
+    faults: tuple[str, ...] = ()
+    engine_args: tuple[str, ...] = ()
+    engine_shas: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    # pytest tears down an engine of 8 ranks in about 2 s; ten leave room for a busy machine, and bound how
+    # long an interrupt can take.
+    grace_s: float = 10.0
+    # faulthandler writes from the signal handler itself; a second is ample even for 8 busy ranks.
+    stacks_s: float = 1.0

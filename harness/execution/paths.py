@@ -1,0 +1,54 @@
+"""`RunPaths`: every path a run writes, told in one place; nothing else joins strings under `reports/`.
+
+    reports/ledger.db                       the ledger of all runs
+    reports/slots/cpu-0                     lock files: who holds which device of this machine
+    reports/latest -> RUN                   the run that was started last
+    reports/RUN/SUITE@PROFILE[MATRIX]/N/    one attempt: events.jsonl (streamed results), job.log (its output)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPaths:
+    """The paths of run `run` below the folder `reports`."""
+
+    reports: Path
+    run: str
+
+    @property
+    def run_dir(self) -> Path:
+        return self.reports / self.run
+
+    @property
+    def latest(self) -> Path:
+        return self.reports / "latest"
+
+    @property
+    def slots(self) -> Path:
+        return self.reports / "slots"
+
+    def job_dir(self, job_id: str) -> Path:
+        """A suite's name is a path already; matrix values may hold anything, so they are quoted."""
+        suite, _, point = job_id.partition("@")
+        return self.run_dir / f"{suite}@{quote(point, safe='[]=,')}"
+
+    def attempt_dir(self, job_id: str, n: int) -> Path:
+        return self.job_dir(job_id) / str(n)
+
+    def events(self, job_id: str, n: int) -> Path:
+        return self.attempt_dir(job_id, n) / "events.jsonl"
+
+    def log(self, job_id: str, n: int) -> Path:
+        return self.attempt_dir(job_id, n) / "job.log"
+
+    def create(self) -> None:
+        """Make the run's folder and point `latest` at it, by rename: no reader ever finds it missing."""
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        draft = self.reports / f".latest-{self.run}"
+        draft.symlink_to(self.run)
+        draft.replace(self.latest)

@@ -1,0 +1,78 @@
+"""What can go wrong with the ledger file, each with what to do about it.
+
+SQLite tells a full disk, a file that is no database and a read-only folder apart only in its message
+texts; they are stable across versions and pinned by tests that provoke each for real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from sqlalchemy.exc import DBAPIError
+
+from harness.errors import HarnessError, UsageError
+
+
+class LedgerError(HarnessError):
+    """The ledger cannot be read or written; the message says what to do."""
+
+
+class UnknownRunError(UsageError):
+    """The ledger holds no such run."""
+
+
+# SQLite's text → (what it means, what to do); looked up in this order.
+_ADVICE = (
+    ("database or disk is full", "the disk is full", "free some space and run again"),
+    (
+        "file is not a database",
+        "it is not a ledger (corrupt or overwritten)",
+        "move it away; a new one is made on the next run",
+    ),
+    (
+        "malformed",
+        "it is corrupt",
+        "move it away together with its -wal and -shm files; a new one is made on the next run",
+    ),
+    ("readonly database", "it is read-only", "make its folder writable, or choose another reports folder"),
+    (
+        "unable to open database file",
+        "it cannot be opened",
+        "make its folder exist and be writable, or choose another reports folder",
+    ),
+    (
+        "disk I/O error",
+        "the disk reports an I/O error",
+        "look at the disk; the ledger needs a local one, not a network share",
+    ),
+    (
+        "database is locked",
+        "another process has held its lock for too long",
+        "look for a process stopped in mid-write; the ledger needs a local disk, not a network share",
+    ),
+)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turns what SQLite and the file system raise about `path` into `LedgerError`.
+
+    Mistakes of harness itself (a broken statement, a violated constraint) pass through as they are.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        _explain(path, str(error.orig), error)
+    except OSError as error:
+        advice = "make its folder writable, or choose another reports folder"
+        raise LedgerError(f"ledger {path}: {error.strerror or error}: {advice}") from error
+
+
+def _explain(path: Path, text: str, error: DBAPIError) -> NoReturn:
+    for marker, meaning, advice in _ADVICE:
+        if marker in text:
+            raise LedgerError(f"ledger {path}: {meaning}: {advice}") from error
+    raise error

@@ -1,0 +1,64 @@
+"""Whether a job can run here at all, and if not, why: sentences that a person can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from harness.planning.pools import ReadyPool
+from harness.suites import Job
+
+
+def devices_needed(job: Job) -> int:
+    """How many devices of one pool the job occupies: GPUs, or slots of the CPU pool."""
+    return (job.needs.cpu if job.needs.gpu is None else job.needs.count) or 1
+
+
+def candidates(job: Job, pools: Iterable[ReadyPool]) -> list[ReadyPool]:
+    """The pools that could hold the job when idle, in order of name."""
+    fitting = [
+        pool for pool in pools if pool.gpu == job.needs.gpu and len(pool.devices) >= devices_needed(job)
+    ]
+    return sorted(fitting, key=lambda pool: pool.name)
+
+
+def cannot_run(
+    job: Job,
+    pools: Mapping[str, ReadyPool],
+    *,
+    launchable: Collection[str],
+    checks: Collection[str],
+) -> str | None:
+    """Every reason why this release cannot run the job here, in one line; None when it can.
+
+    `launchable` are the engine kinds, `checks` the check names that this release implements.
+    """
+    reasons = [
+        *_no_pool(job, pools.values()),
+        *(
+            f"engine kind {kind} cannot be launched by this release"
+            for kind in _engine_kinds(job)
+            if kind not in launchable
+        ),
+        *(
+            f"check {name} is not implemented by this release"
+            for name in dict.fromkeys(check.name for check in job.checks)
+            if name not in checks
+        ),
+    ]
+    return "; ".join(reasons) or None
+
+
+def _engine_kinds(job: Job) -> list[str]:
+    """The kinds of the engine and of the baseline, each once."""
+    return list(dict.fromkeys(spec.kind.value for spec in (job.engine, job.baseline) if spec is not None))
+
+
+def _no_pool(job: Job, pools: Iterable[ReadyPool]) -> list[str]:
+    """The reason why no pool can hold the job, or nothing."""
+    if candidates(job, pools):
+        return []
+    gpu, count = job.needs.gpu, devices_needed(job)
+    of_kind = sorted((pool for pool in pools if pool.gpu == gpu), key=lambda pool: pool.name)
+    wanted = f"no pool has {count} × {gpu} here" if gpu else f"needs {count} cpu slots"
+    clauses = ", ".join(pool.describe() for pool in of_kind) or f"no pool of {gpu or 'cpu slots'} is configured"
+    return [f"{wanted}: {clauses}" if gpu else f"{wanted}, {clauses}"]

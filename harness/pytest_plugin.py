@@ -1,0 +1,201 @@
+"""Suite files as pytest items: one item per check, or the plain test files that a suite names.
+
+The executor starts one pytest process per job with `--harness-attempt-dir`; a person types
+`pytest suites/dcp/parity_dcp4.yaml` and runs the very same checks. Each check leaves its result in the
+report's `user_properties`, where pytest-reportlog writes it line by line, and rings the executor's doorbell.
+
+pytest loads this module in every run of an environment that has harness installed: it imports the rest of
+harness only where it is needed, so that other people's runs pay nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from harness.checks import CheckResult
+    from harness.checks.session import JobSession
+    from harness.suites import CheckSpec, Job
+
+CHECK_PROPERTY = "harness_check"
+DOORBELL = "HARNESS_DOORBELL_FD"
+SUITE_SUFFIXES = {".yaml", ".yml"}
+CATALOGUE_FOLDER = "suites"
+
+
+class CheckError(Exception):
+    """A check that did not pass; carries what the terminal shows."""
+
+    def __init__(self, result: CheckResult) -> None:
+        self.result = result
+        super().__init__(f"{result.outcome.value}: {result.message}")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("harness", "topology suites")
+    group.addoption("--harness-profile", default="cpu", choices=["cpu", "gpu"],
+                    help="profile of the suite files to run (default: cpu)")  # fmt: skip
+    group.addoption("--harness-matrix", action="append", default=[], metavar="NAME=VALUE",
+                    help="only the matrix point with this value; may be repeated")  # fmt: skip
+    group.addoption("--harness-fault", action="append", default=[], metavar="ID",
+                    help="inject this fault into the engine under test; may be repeated")  # fmt: skip
+    group.addoption("--harness-engine-arg", action="append", default=[], metavar="NAME=VALUE",
+                    help="an engine argument on top of the suite's, such as comm=gloo")  # fmt: skip
+    group.addoption("--harness-attempt-dir", default=None, metavar="DIR",
+                    help="where engine logs go (default: a folder that is kept only after a failure)")  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("harness.topology.marker")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteCollector | None:
+    if file_path.suffix not in SUITE_SUFFIXES or file_path.name.startswith("_"):
+        return None
+    root = catalogue_of(file_path)
+    return None if root is None else SuiteCollector.from_parent(parent, path=file_path, catalogue=root)
+
+
+def catalogue_of(path: Path) -> Path | None:
+    """The nearest folder above that is named `suites`: what suite names are relative to."""
+    return next((folder for folder in path.parents if folder.name == CATALOGUE_FOLDER), None)
+
+
+class SuiteCollector(pytest.File):
+    """One suite file at one profile; a matrix gives one `JobCollector` per point."""
+
+    def __init__(self, *, catalogue: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._catalogue = catalogue
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        from harness.errors import HarnessError
+        from harness.suites import ProfileName, expand, load_suite
+
+        profile = ProfileName(self.config.getoption("--harness-profile"))
+        try:
+            jobs = expand(load_suite(self.path, root=self._catalogue), profile)
+        except HarnessError as error:
+            raise self.CollectError(str(error)) from error
+        wanted = _pairs(self.config.getoption("--harness-matrix"), option="--harness-matrix")
+        for job in jobs:
+            if all(str(job.matrix.get(name)) == value for name, value in wanted.items()):
+                yield JobCollector.from_parent(self, name=job.id, job=job)
+
+
+class JobCollector(pytest.Collector):
+    """One job: its checks share one session, hence one engine at a time."""
+
+    def __init__(self, *, job: Job, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._session: JobSession | None = None
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        for path in self.job.tests:
+            yield pytest.Module.from_parent(self, path=path)
+        for spec in self.job.checks:
+            yield CheckItem.from_parent(self, name=spec.name, spec=spec)
+
+    def session_for_checks(self) -> JobSession:
+        """The job's `JobSession`, made at first use: collecting must start nothing."""
+        if self._session is None:
+            from harness.checks import CHECKS
+            from harness.checks.session import JobSession
+
+            self._session = JobSession(
+                self.job,
+                checks=CHECKS,
+                logs=self._log_folder(),
+                faults=self.config.getoption("--harness-fault"),
+                engine_args=_pairs(self.config.getoption("--harness-engine-arg"), option="--harness-engine-arg"),
+            )
+        return self._session
+
+    def teardown(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _log_folder(self) -> Path:
+        given = self.config.getoption("--harness-attempt-dir")
+        if given:
+            return Path(given)
+        self._scratch = tempfile.TemporaryDirectory(prefix="harness-")
+        return Path(self._scratch.name)
+
+
+class CheckItem(pytest.Item):
+    """One check of one job."""
+
+    parent: JobCollector
+
+    def __init__(self, *, spec: CheckSpec, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._spec = spec
+
+    def runtest(self) -> None:
+        begin = time.monotonic()
+        session = self.parent.session_for_checks()
+        result: CheckResult = session.run(self._spec)
+        self.user_properties.append((CHECK_PROPERTY, self._record(result, time.monotonic() - begin)))
+        if result.outcome.value in self._failing_outcomes():
+            self._attach_logs(session.logs())
+            raise CheckError(result)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, CheckError):
+            return f"{self._spec.name} {excinfo.value}"
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"{self.parent.job.id}::{self.name}"
+
+    def _failing_outcomes(self) -> set[str]:
+        """Under the executor an open outcome is judged there; alone, nothing but `passed` may look green."""
+        red = {"failed", "error"}
+        return red if self.config.getoption("--harness-attempt-dir") else red | {"underpowered", "unproven", "skipped"}
+
+    def _record(self, result: CheckResult, seconds: float) -> dict[str, Any]:
+        return {
+            "name": self._spec.name,
+            "outcome": result.outcome.value,
+            "message": result.message,
+            "figures": result.figures,
+            "seconds": round(seconds, 3),
+        }
+
+    def _attach_logs(self, logs: list[Path]) -> None:
+        from harness.engines import log_tail
+
+        for log in logs:
+            if tail := log_tail(log):
+                self.add_report_section("call", log.name, tail)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Ring after reportlog has written, so that the executor finds the line when it wakes."""
+    descriptor = os.environ.get(DOORBELL)
+    if descriptor and "PYTEST_XDIST_WORKER" not in os.environ:
+        os.write(int(descriptor), b".")
+
+
+def _pairs(given: list[str], *, option: str) -> dict[str, str]:
+    """`["a=1"]` → `{"a": "1"}`."""
+    from harness.errors import UsageError
+
+    pairs = [item.partition("=") for item in given]
+    for item, (name, equals, _) in zip(given, pairs, strict=True):
+        if not (name and equals):
+            raise UsageError(f"{option} is {item!r}; allowed: NAME=VALUE")
+    return {name: value for name, _, value in pairs}

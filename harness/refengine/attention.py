@@ -1,0 +1,95 @@
+"""Attention under decode context parallelism: partial results with their weight, and the merge of a group.
+
+Decode: every rank of a DCP group attends with the query heads of the *whole* group over the tokens it holds,
+giving an output and the log-sum-exp (LSE) of its scores. The group's output is the average of the partial
+ones, weighted by `exp(lse_r - logsumexp_r lse)`: the share of the softmax's denominator that each rank has
+seen (flash-decoding's split-KV identity). A rank without tokens contributes `(0, -inf)`, the merge's
+identity.
+
+Extend: each rank attends with its own query heads over the gathered prefix and the new tokens; no merge.
+All arithmetic here is fp32, whatever the pool holds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from harness.refengine.comm import Communicator
+from harness.refengine.seams import seam
+
+# Name of the seam, for those who patch it.
+LSE_WEIGHTS = "lse-weights"
+
+# What an LSE is a logarithm to. Kernels differ (some return log2), so the base belongs to the contract.
+LSE_BASE = math.e
+
+# A finite stand-in for the highest of no scores: -inf minus it is -inf, where -inf minus -inf would be NaN.
+_NO_SCORE = float(torch.finfo(torch.float32).min)
+
+# A stand-in for the denominator of no tokens, whose numerator is 0; a real one is at least 1.
+_NO_TOKENS = 1e-30
+
+
+def local_attention(
+    q: Tensor, k: Tensor, v: Tensor, padding: Tensor, *, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Attend over the tokens this rank holds; each KV head serves H / K consecutive query heads.
+
+    q is [B, H, D]; k and v are [B, K, L, D], finite; `padding` [B, L] is True where a row is no token of the
+    sequence. Returns out [B, H, D] and lse [B, H] to base `LSE_BASE`, (0, -inf) for a sequence without tokens.
+    """
+    grouped = q.unflatten(1, (k.shape[1], -1))
+    scores = torch.matmul(grouped, k.transpose(-1, -2)) * scale
+    scores.masked_fill_(padding[:, None, None, :], -torch.inf)
+    highest = scores.amax(dim=-1, keepdim=True).clamp_min(_NO_SCORE)
+    shares = torch.exp(scores - highest)
+    denominator = shares.sum(dim=-1, keepdim=True)
+    out = torch.matmul(shares, v) / denominator.clamp_min(_NO_TOKENS)
+    lse = highest + torch.log(denominator)
+    return out.flatten(1, 2), lse.flatten(1)
+
+
+def extend_attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, *, scale: float) -> Tensor:
+    """Causal attention of several sequences packed together.
+
+    q is [T, H, D], k and v are [L, H, D]; `hidden` [T, L] is True where a query must not see a key (another
+    sequence, or the future). Returns [T, H, D]. Every query sees at least itself.
+    """
+    scores = torch.matmul(q.transpose(0, 1), k.permute(1, 2, 0)) * scale
+    scores.masked_fill_(hidden, -torch.inf)
+    return torch.matmul(scores.softmax(dim=-1), v.transpose(0, 1)).transpose(0, 1)
+
+
+@seam(LSE_WEIGHTS)
+def lse_weights(lse: Tensor) -> Tensor:
+    """Share of each rank in the softmax: lse [ranks, B, H] to base e -> weights that add up to 1 over ranks.
+
+    Where no rank holds a token, all weights are 0 and the merged output is 0.
+    """
+    shares = torch.exp(lse - lse.amax(dim=0).clamp_min(_NO_SCORE))
+    return shares / shares.sum(dim=0).clamp_min(_NO_TOKENS)
+
+
+def merge_ag_rs(out: Tensor, lse: Tensor, group: Communicator) -> Tensor:
+    """Merge with two collectives: all-gather the LSE, reduce-scatter the weighted outputs.
+
+    out [B, H_group, D] and lse [B, H_group] of this rank -> [B, H_group / size, D], the rank's own heads.
+    """
+    everyones = group.all_gather(lse[None])
+    weighted = out * lse_weights(everyones)[group.rank][..., None]
+    return group.reduce_scatter(weighted, dim=1)
+
+
+def merge_a2a(out: Tensor, lse: Tensor, group: Communicator) -> Tensor:
+    """Merge with one collective: each rank sends every other the output and LSE of that one's heads, packed.
+
+    Same shapes as `merge_ag_rs`.
+    """
+    packed = torch.cat([out, lse[..., None]], dim=-1)
+    by_rank = packed.unflatten(1, (group.size, -1)).transpose(0, 1).contiguous()
+    received = group.all_to_all(by_rank)
+    weights = lse_weights(received[..., -1])
+    return (received[..., :-1] * weights[..., None]).sum(dim=0)

@@ -1,0 +1,143 @@
+"""The front's end of the pipes: requests to rank 0, answers from all ranks. Runs in the front's event loop.
+
+Nothing here blocks: asyncio streams read and write the pipes as they become ready, and a sender waits (`drain`)
+while rank 0 has not read what was sent before.
+Failure rule: when one rank's pipe ends, the engine is gone for good; every call in flight and every later one
+gets EngineGoneError, and the launcher ends this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from itertools import count
+from typing import Any
+
+from harness.errors import EngineDiedError
+from harness.refengine.frames import LENGTH_BYTES, encode_frame, frame_length
+from harness.refengine.requests import Abort, GenerateRequest, Message, Query, QueryKind, Said, message_to_dict
+from harness.refengine.wiring import Wiring
+
+Event = dict[str, Any]
+
+
+class EngineGoneError(EngineDiedError):
+    """A rank's pipe has ended."""
+
+
+class EngineLink:
+    """Requests in flight by rid, each with the queue that gets its events."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        # One per rank, kept because a forgotten writer closes its pipe; only rank 0 is written to.
+        self._writers: list[asyncio.StreamWriter] = []
+        self._readers: list[asyncio.Task[None]] = []
+        self._pids: dict[int, int] = {}
+        self._gone = ""
+        self._inboxes: dict[str, asyncio.Queue[Event]] = {}
+        self._asked: dict[int, tuple[asyncio.Future[list[Any]], dict[int, Any]]] = {}
+        self._query_ids = count()
+
+    @property
+    def ready(self) -> bool:
+        """Every rank has answered and none has ended."""
+        return not self._gone and len(self._pids) == self._wiring.config.tp
+
+    async def connect(self) -> None:
+        """Listen to all ranks, for as long as the loop runs."""
+        for rank, fd in enumerate(self._wiring.pipes):
+            reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=fd))
+            self._writers.append(writer)
+            self._readers.append(asyncio.create_task(self._listen(rank, reader)))
+
+    def in_flight(self, rid: str) -> bool:
+        return rid in self._inboxes
+
+    def rids(self) -> list[str]:
+        return list(self._inboxes)
+
+    async def submit(self, request: GenerateRequest, inbox: asyncio.Queue[Event]) -> None:
+        """Send a request; its events arrive in `inbox` until one has a "finish", or the engine is gone."""
+        self._check_ready()
+        self._inboxes[request.rid] = inbox
+        await self._send(request)
+
+    def abort(self, rid: str) -> None:
+        """Ask to end a request; its inbox gets the end. Does not wait, so it can be called while being cancelled."""
+        if rid in self._inboxes and not self._gone:
+            self._writers[0].write(encode_frame(message_to_dict(Abort(rid=rid))))
+
+    async def ask(self, kind: QueryKind) -> list[Any]:
+        """The answers of all ranks, in rank order, taken at one step boundary. Raises EngineGoneError."""
+        self._check_ready()
+        query = Query(id=next(self._query_ids), kind=kind)
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._asked[query.id] = (future, {})
+        try:
+            await self._send(query)
+            return await future
+        finally:
+            del self._asked[query.id]
+
+    async def _send(self, message: Message) -> None:
+        self._writers[0].write(encode_frame(message_to_dict(message)))
+        try:
+            await self._writers[0].drain()
+        except ConnectionError as error:
+            raise EngineGoneError("the engine is gone: rank 0 reads no more") from error
+
+    def _check_ready(self) -> None:
+        if not self.ready:
+            raise EngineGoneError(self._gone or "the engine is not ready yet")
+
+    async def _listen(self, rank: int, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                length = frame_length(await reader.readexactly(LENGTH_BYTES))
+                self._hear(rank, json.loads(await reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._lose(rank)
+
+    def _hear(self, rank: int, message: Event) -> None:
+        match message["type"]:
+            case Said.READY:
+                self._pids[rank] = message["pid"]
+                if self.ready:
+                    self._report_ready()
+            case Said.PROGRESS:
+                for item in message["items"]:
+                    self._deliver(item, last=item["finish"] is not None)
+            case Said.REFUSED:
+                self._deliver(message, last=True)
+            case Said.ANSWER:
+                self._collect(rank, message)
+
+    def _deliver(self, event: Event, *, last: bool) -> None:
+        rid = event["rid"]
+        inbox = self._inboxes.pop(rid, None) if last else self._inboxes.get(rid)
+        if inbox is not None:
+            inbox.put_nowait(event)
+
+    def _collect(self, rank: int, message: Event) -> None:
+        if message["id"] not in self._asked:
+            return
+        future, answers = self._asked[message["id"]]
+        answers[rank] = message["answer"]
+        if len(answers) == self._wiring.config.tp and not future.done():
+            future.set_result([answers[rank] for rank in sorted(answers)])
+
+    def _lose(self, rank: int) -> None:
+        self._gone = self._gone or f"the engine is gone: rank {rank} has ended"
+        for rid, inbox in self._inboxes.items():
+            inbox.put_nowait({"type": "gone", "rid": rid, "message": self._gone})
+        self._inboxes.clear()
+        for future, _ in self._asked.values():
+            if not future.done():
+                future.set_exception(EngineGoneError(self._gone))
+
+    def _report_ready(self) -> None:
+        pids = {"front": os.getpid(), "ranks": [self._pids[rank] for rank in sorted(self._pids)]}
+        os.write(self._wiring.status, json.dumps({"ready": pids}).encode() + b"\n")

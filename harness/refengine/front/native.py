@@ -1,0 +1,160 @@
+"""SGLang's native `/generate`: its request, its answer, its stream of growing answers. No I/O."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+
+from harness.errors import UsageError
+from harness.refengine.front.call import Generation, Prompt, Scored
+from harness.refengine.front.fields import (
+    DEFAULT_MAX_NEW_TOKENS,
+    DEFAULT_TEMPERATURE,
+    NonEmpty,
+    PositiveInt,
+    Stops,
+    Strict,
+    Temperature,
+    TokenIds,
+    TopLogprobs,
+    make_prompt,
+    neutral,
+    tokens_of,
+)
+
+T = TypeVar("T")
+
+
+class SamplingParams(Strict):
+    """SGLang's sampling parameters as far as they are implemented; the others at their neutral values."""
+
+    max_new_tokens: PositiveInt = DEFAULT_MAX_NEW_TOKENS
+    temperature: Temperature = DEFAULT_TEMPERATURE
+    sampling_seed: int | None = None
+    ignore_eos: bool = False
+    stop: Stops = None
+    n: Annotated[int, neutral(1)] = 1
+    top_p: Annotated[float, neutral(1.0)] = 1.0
+    top_k: Annotated[int, neutral(-1)] = -1
+    min_p: Annotated[float, neutral(0.0)] = 0.0
+    frequency_penalty: Annotated[float, neutral(0.0)] = 0.0
+    presence_penalty: Annotated[float, neutral(0.0)] = 0.0
+    repetition_penalty: Annotated[float, neutral(1.0)] = 1.0
+    min_new_tokens: Annotated[int, neutral(0)] = 0
+    skip_special_tokens: Annotated[bool, neutral(True)] = True
+
+
+class GenerateBody(Strict):
+    """One prompt or several, as text or token ids; parameters are common to all or listed one for each.
+
+    `logprob_start_len` is the first prompt position whose log-probability is wanted; -1 wants none.
+    """
+
+    text: str | list[str] | None = None
+    input_ids: TokenIds | list[TokenIds] | None = None
+    sampling_params: SamplingParams | list[SamplingParams] = Field(default_factory=SamplingParams)
+    return_logprob: bool | list[bool] = False
+    logprob_start_len: int | list[int] = -1
+    top_logprobs_num: TopLogprobs | list[TopLogprobs] = 0
+    stream: bool = False
+    rid: NonEmpty | list[NonEmpty] | None = None
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the answer is a list, which it is for a list of one prompt too."""
+        if self.text is not None:
+            return isinstance(self.text, list)
+        return bool(self.input_ids) and isinstance(self.input_ids[0], list)
+
+    def prompts(self, *, vocab_size: int) -> list[Prompt]:
+        """One Prompt for each. Raises UsageError naming the field that does not fit."""
+        sources = self._sources()
+        count = len(sources)
+        params = _each("sampling_params", self.sampling_params, count)
+        logprobs = _each("return_logprob", self.return_logprob, count)
+        starts = _each("logprob_start_len", self.logprob_start_len, count)
+        tops = _each("top_logprobs_num", self.top_logprobs_num, count)
+        rids = _each("rid", self.rid, count) if isinstance(self.rid, list) else self._numbered_rids(count)
+        return [
+            make_prompt(
+                tokens_of(source, vocab_size=vocab_size),
+                rid=rids[i],
+                max_new_tokens=params[i].max_new_tokens,
+                temperature=params[i].temperature,
+                seed=params[i].sampling_seed,
+                ignore_eos=params[i].ignore_eos,
+                stop=params[i].stop,
+                return_logprob=logprobs[i],
+                top_logprobs=tops[i] if logprobs[i] else 0,
+                logprob_start=starts[i] if logprobs[i] and starts[i] >= 0 else None,
+            )
+            for i, source in enumerate(sources)
+        ]
+
+    def _sources(self) -> list[str | list[int]]:
+        if (self.text is None) == (self.input_ids is None):
+            raise UsageError("give either text or input_ids")
+        given: Any = self.text if self.text is not None else self.input_ids
+        if self.is_list:
+            return list(given)
+        if given == []:
+            raise UsageError("the prompt has no tokens; at least one is needed")
+        return [given]
+
+    def _numbered_rids(self, count: int) -> list[str | None]:
+        """One rid names one request; several get `rid_0`, `rid_1`, …"""
+        if self.rid is None or not self.is_list:
+            return [None if self.rid is None else str(self.rid)] * count
+        return [f"{self.rid}_{i}" for i in range(count)]
+
+
+def _each(name: str, value: T | list[T], count: int) -> list[T]:
+    """The value of each prompt: listed, or the same for all."""
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        raise UsageError(f"{name} lists {len(value)} values for {count} prompts")
+    return value
+
+
+def answer(generation: Generation) -> dict[str, Any]:
+    """The answer so far, in SGLang's shape; a stream sends it again with every token, each time longer."""
+    request = generation.request
+    meta: dict[str, Any] = {
+        "id": request.rid,
+        "finish_reason": generation.finish,
+        "prompt_tokens": len(request.tokens),
+        "completion_tokens": len(generation.output),
+        "cached_tokens": 0,
+    }
+    if request.return_logprob:
+        start = request.logprob_start if request.logprob_start is not None else len(request.tokens)
+        prompt = generation.prompt[start:]
+        meta["input_token_logprobs"] = [_entry(scored) for scored in prompt]
+        meta["output_token_logprobs"] = [_entry(scored) for scored in generation.output]
+        if request.top_logprobs:
+            meta["input_top_logprobs"] = [_top_entries(scored) for scored in prompt]
+            meta["output_top_logprobs"] = [_top_entries(scored) for scored in generation.output]
+    return {"text": generation.text.text, "output_ids": generation.output_ids, "meta_info": meta}
+
+
+def stream_event(generation: Generation, *, is_list: bool) -> dict[str, Any]:
+    """One event of a stream; `index` tells the prompts of a list apart."""
+    return {**answer(generation), "index": generation.index} if is_list else answer(generation)
+
+
+def finite(number: float | None) -> float | None:
+    """JSON has no NaN and no infinity; a model that computes them answers null, which no reader takes for a number."""
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _entry(scored: Scored) -> list[Any]:
+    return [finite(scored.logprob), scored.token, None]
+
+
+def _top_entries(scored: Scored) -> list[list[Any]]:
+    entries: Sequence[tuple[float, int]] = scored.top
+    return [[finite(logprob), token, None] for logprob, token in entries]

@@ -1,0 +1,136 @@
+"""What processes of the engine say to each other: requests, queries, the control message of a step, progress.
+
+Plain values with a JSON form. The front sends `GenerateRequest`, `Abort` and `Query` to rank 0; rank 0 packs
+what it got, together with the tokens it sampled, into one `Control` message a step, which it broadcasts, so that
+every rank's scheduler sees the same events in the same order. Ranks answer the front with dictionaries whose
+"type" is a `Said`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class FinishType(StrEnum):
+    """Why a request ended: its token budget, an end token or stop string, or an abort."""
+
+    LENGTH = "length"
+    STOP = "stop"
+    ABORT = "abort"
+
+
+class QueryKind(StrEnum):
+    """What the front can ask of all ranks at one step boundary."""
+
+    INFO = "info"
+    ROWS = "rows"
+    FLUSH = "flush"
+
+
+class Said(StrEnum):
+    """The "type" of a message from a rank to the front. All but READY and ANSWER come from rank 0 only."""
+
+    READY = "ready"
+    PROGRESS = "progress"
+    REFUSED = "refused"
+    ANSWER = "answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """One prompt, as token ids, with everything that decides its answer.
+
+    `seed` alone decides the draw where `temperature` is above 0 (0 is greedy). `logprob_start` is the first
+    prompt position whose log-probability is wanted; None (or the prompt's length) wants none.
+    """
+
+    rid: str
+    tokens: tuple[int, ...]
+    max_new_tokens: int
+    temperature: float = 0.0
+    seed: int = 0
+    ignore_eos: bool = False
+    return_logprob: bool = False
+    top_logprobs: int = 0
+    logprob_start: int | None = None
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        return self.logprob_start is not None and self.logprob_start < len(self.tokens)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> GenerateRequest:
+        return cls(**{**values, "tokens": tuple(values["tokens"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """Forget the request `rid`; harmless where it has ended already."""
+
+    rid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A question to every rank; `id` pairs the answers with it."""
+
+    id: int
+    kind: QueryKind
+
+
+Message = GenerateRequest | Abort | Query
+
+_KINDS: dict[str, type[GenerateRequest] | type[Abort] | type[Query]] = {
+    "generate": GenerateRequest,
+    "abort": Abort,
+    "query": Query,
+}
+
+
+def message_to_dict(message: Message) -> dict[str, Any]:
+    """The JSON form of a front's message; `message_from_dict` is its inverse."""
+    kind = next(name for name, known in _KINDS.items() if type(message) is known)
+    return {"type": kind, **asdict(message)}
+
+
+def message_from_dict(values: dict[str, Any]) -> Message:
+    """Raises KeyError for an unknown "type": both ends are the same release."""
+    fields = {key: value for key, value in values.items() if key != "type"}
+    kind = _KINDS[values["type"]]
+    if kind is GenerateRequest:
+        return GenerateRequest.from_dict(fields)
+    if kind is Query:
+        return Query(id=fields["id"], kind=QueryKind(fields["kind"]))
+    return Abort(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """Everything that changes a scheduler's state in one step: tokens sampled in the last one, then messages."""
+
+    sampled: dict[str, int]
+    messages: tuple[Message, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        messages = [message_to_dict(message) for message in self.messages]
+        return json.dumps({"sampled": self.sampled, "messages": messages}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Control:
+        values = json.loads(data)
+        return cls(
+            sampled=values["sampled"],
+            messages=tuple(message_from_dict(message) for message in values["messages"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """One more token of a request, and why it ended if that was its last. An abort has no token."""
+
+    rid: str
+    token: int | None
+    finish: FinishType | None = None

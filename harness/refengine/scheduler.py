@@ -1,0 +1,213 @@
+"""Continuous batching without I/O: which requests run, in which pages, and what the next step computes.
+
+Every rank holds one scheduler and feeds it the same events in the same order, so all hold the same state and no
+rank is told what to do. A step is: `commit` the tokens sampled for the batch planned before, `add` and `abort`
+what arrived, `take_freed` for the pool, `plan` the next batch.
+
+Admission is first come, first served, and reserves the pages of a request's whole length, prompt and answer, so
+that no running request is ever sent back. Prompts are computed in chunks; while some are, steps alternate between
+chunks and decoding, so that a long prompt does not stall the answers in flight.
+Failure rule: what can never fit is refused by `add` with the numbers; everything else is answered in full.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.errors import UsageError
+from harness.refengine.allocator import PageAllocator
+from harness.refengine.batch import Batch, ForwardMode, SequenceChunk
+from harness.refengine.requests import FinishType, GenerateRequest, Progress
+from harness.topology import Capacity, KVLayout, request_fits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What bounds a scheduler. `max_positions` is the model's longest context, `eos_id` its end token."""
+
+    capacity: Capacity
+    layout: KVLayout
+    chunked_prefill_size: int
+    max_running_requests: int
+    max_positions: int
+    eos_id: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """A request that holds pages. `tokens` is prompt then answer; the first `kv_len` of them are in the pool."""
+
+    request: GenerateRequest
+    index: int
+    pages: tuple[int, ...]
+    tokens: list[int] = field(default_factory=list)
+    kv_len: int = 0
+
+    @property
+    def prompt_len(self) -> int:
+        return len(self.request.tokens)
+
+    @property
+    def in_prefill(self) -> bool:
+        return self.kv_len < self.prompt_len
+
+    @property
+    def num_answered(self) -> int:
+        return len(self.tokens) - self.prompt_len
+
+
+class Scheduler:
+    """`waiting` in order of arrival, `running` by rid in order of admission, `planned` the batch in flight."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        pages = limits.capacity.max_total_num_tokens // limits.layout.widened_page_size
+        self.allocator = PageAllocator(pages)
+        self.waiting: deque[GenerateRequest] = deque()
+        self.running: dict[str, Running] = {}
+        self.planned: Batch | None = None
+        self._free_indices = list(range(limits.max_running_requests))
+        self._freed: list[int] = []
+        self._decode_next = False
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to compute and nothing to commit."""
+        return not (self.waiting or self.running or self.planned)
+
+    def add(self, request: GenerateRequest) -> None:
+        """Queue a request. Raises UsageError where it can never run, or for a rid in use."""
+        if request.rid in self.running or any(request.rid == other.rid for other in self.waiting):
+            raise UsageError(f"rid {request.rid!r} is in use")
+        if refusal := refuse(request, limits=self.limits):
+            raise UsageError(refusal)
+        self.waiting.append(request)
+
+    def abort(self, rid: str) -> list[Progress]:
+        """End a request now, waiting or running; nothing where it is unknown. Never between plan and commit."""
+        if rid in self.running:
+            self._release(self.running[rid])
+        else:
+            kept = deque(request for request in self.waiting if request.rid != rid)
+            if len(kept) == len(self.waiting):
+                return []
+            self.waiting = kept
+        return [Progress(rid=rid, token=None, finish=FinishType.ABORT)]
+
+    def plan(self) -> Batch | None:
+        """Admit what fits and choose the next step's work; None where there is none."""
+        self._admit()
+        prefilling = [sequence for sequence in self.running.values() if sequence.in_prefill]
+        decoding = [sequence for sequence in self.running.values() if not sequence.in_prefill]
+        if prefilling and not (decoding and self._decode_next):
+            self._decode_next = True
+            chunks = self._prefill_chunks(prefilling)
+            self.planned = Batch(mode=ForwardMode.EXTEND, chunks=chunks)
+        elif decoding:
+            self._decode_next = False
+            chunks = tuple(_chunk(sequence, count=1) for sequence in decoding)
+            self.planned = Batch(mode=ForwardMode.DECODE, chunks=chunks)
+        else:
+            self.planned = None
+        return self.planned
+
+    def commit(self, sampled: Mapping[str, int]) -> list[Progress]:
+        """Account for the planned batch: its tokens are in the pool now, and `sampled` has a token for each
+        request whose prompt is complete. Raises KeyError where one is missing."""
+        batch, self.planned = self.planned, None
+        if batch is None:
+            return []
+        progress: list[Progress] = []
+        for chunk in batch.chunks:
+            sequence = self.running[chunk.rid]
+            sequence.kv_len += len(chunk.tokens)
+            if not sequence.in_prefill:
+                progress.append(self._append(sequence, sampled[chunk.rid]))
+        return progress
+
+    def take_freed(self) -> tuple[int, ...]:
+        """Pages freed since the last call. The pool must forget them before the next forward."""
+        freed, self._freed = tuple(self._freed), []
+        return freed
+
+    def _admit(self) -> None:
+        while self.waiting and self._free_indices:
+            request = self.waiting[0]
+            needed = self.limits.layout.num_pages(len(request.tokens) + request.max_new_tokens)
+            if needed > self.allocator.num_free:
+                return
+            self.waiting.popleft()
+            self.running[request.rid] = Running(
+                request=request,
+                index=heapq.heappop(self._free_indices),
+                pages=self.allocator.take(needed),
+                tokens=list(request.tokens),
+            )
+
+    def _prefill_chunks(self, sequences: Sequence[Running]) -> tuple[SequenceChunk, ...]:
+        chunks: list[SequenceChunk] = []
+        budget = self.limits.chunked_prefill_size
+        for sequence in sequences:
+            count = min(budget, sequence.prompt_len - sequence.kv_len)
+            if count == 0:
+                break
+            chunks.append(_chunk(sequence, count=count))
+            budget -= count
+        return tuple(chunks)
+
+    def _append(self, sequence: Running, token: int) -> Progress:
+        sequence.tokens.append(token)
+        finish: FinishType | None = None
+        if token == self.limits.eos_id and not sequence.request.ignore_eos:
+            finish = FinishType.STOP
+        elif sequence.num_answered >= sequence.request.max_new_tokens:
+            finish = FinishType.LENGTH
+        if finish is not None:
+            self._release(sequence)
+        return Progress(rid=sequence.request.rid, token=token, finish=finish)
+
+    def _release(self, sequence: Running) -> None:
+        del self.running[sequence.request.rid]
+        self.allocator.give_back(sequence.pages)
+        self._freed.extend(sequence.pages)
+        heapq.heappush(self._free_indices, sequence.index)
+
+
+def wants_token(batch: Batch, running: Mapping[str, Running]) -> list[bool]:
+    """For each chunk whether a token is sampled from its last row: not for a prompt's chunks before the last."""
+    return [chunk.start + len(chunk.tokens) >= running[chunk.rid].prompt_len for chunk in batch.chunks]
+
+
+def refuse(request: GenerateRequest, *, limits: Limits) -> str | None:
+    """Why a request can never run on this engine, naming the numbers; None where it can."""
+    prompt, new = len(request.tokens), request.max_new_tokens
+    if prompt + new > limits.max_positions:
+        return (
+            f"input_len {prompt} + max_new_tokens {new} = {prompt + new} is above the model's context of "
+            f"{limits.max_positions} tokens"
+        )
+    page = limits.layout.widened_page_size
+    total = limits.capacity.max_total_num_tokens
+    if request_fits(
+        input_len=prompt, max_new_tokens=new, widened_page_size=page, max_total_num_tokens=total
+    ):
+        return None
+    return (
+        f"input_len {prompt} (rounded up to whole pages of {page}) + max_new_tokens {new} + one page of {page} "
+        f"must stay below max_total_num_tokens {total}; the request can never fit"
+    )
+
+
+def _chunk(sequence: Running, *, count: int) -> SequenceChunk:
+    start = sequence.kv_len
+    return SequenceChunk(
+        rid=sequence.request.rid,
+        index=sequence.index,
+        tokens=tuple(sequence.tokens[start : start + count]),
+        start=start,
+        pages=sequence.pages,
+        all_logits=sequence.in_prefill and sequence.request.wants_prompt_logprobs,
+    )

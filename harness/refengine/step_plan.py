@@ -1,0 +1,163 @@
+"""Index tensors of one step, made once from a `Batch` and used by every layer.
+
+A step writes the new tokens' KV, then reads. What to write and where is the same in both modes; DECODE reads
+the rows that this rank holds of each sequence, EXTEND gathers the prefixes of all sequences from the DCP
+group. Indices are clamped to allocated pages or the dummy row: a wrong length or owner (which only a fault
+produces) then reads a wrong row, as it would on a GPU, instead of ending the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.refengine.batch import Batch, ForwardMode
+from harness.refengine.kv_pool import DUMMY_ROW
+from harness.refengine.layout_seams import local_kv_len, physical_row, token_owner
+from harness.topology import KVLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeReads:
+    """This rank's rows of each sequence [B, L]; `padding` [B, L] is True where a row is not its token."""
+
+    rows: Tensor
+    padding: Tensor
+
+    def to(self, device: torch.device) -> DecodeReads:
+        """The same on `device`; free where it is there already."""
+        return DecodeReads(rows=self.rows.to(device), padding=self.padding.to(device))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendReads:
+    """Prefix and mask of packed sequences.
+
+    `send_rows` [n] are this rank's rows of all prefixes, equally many on every rank. `order` [prefix tokens]
+    picks from the gathered [dcp·n] rows, so that the prefix tokens stand in sequence and position order; the
+    new tokens follow them as keys. `hidden` [new tokens, prefix tokens + new tokens] is True where a query
+    must not look.
+    """
+
+    send_rows: Tensor
+    order: Tensor
+    hidden: Tensor
+
+    def to(self, device: torch.device) -> ExtendReads:
+        """The same on `device`; free where it is there already."""
+        return ExtendReads(
+            send_rows=self.send_rows.to(device), order=self.order.to(device), hidden=self.hidden.to(device)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """One step on one rank. T counts new tokens; `logit_tokens` index those whose logits are asked for."""
+
+    tokens: Tensor
+    positions: Tensor
+    write_rows: Tensor
+    tags: Tensor
+    logit_tokens: Tensor
+    reads: DecodeReads | ExtendReads
+
+    def to(self, device: torch.device) -> StepPlan:
+        """The same on `device`; free where it is there already."""
+        return StepPlan(
+            tokens=self.tokens.to(device),
+            positions=self.positions.to(device),
+            write_rows=self.write_rows.to(device),
+            tags=self.tags.to(device),
+            logit_tokens=self.logit_tokens.to(device),
+            reads=self.reads.to(device),
+        )
+
+
+def make_step_plan(batch: Batch, layout: KVLayout, rank: int) -> StepPlan:
+    """Plan `batch` for DCP rank `rank`; it holds at least one chunk, and the pages cover each."""
+    table = _page_table(batch)
+    starts, counts, indices = torch.tensor(
+        [(chunk.start, len(chunk.tokens), chunk.index) for chunk in batch.chunks]
+    ).unbind(1)
+    tokens = torch.tensor([token for chunk in batch.chunks for token in chunk.tokens])
+    sequences, offsets = _ragged(counts)
+    positions = starts[sequences] + offsets
+    slots = _slots(layout, table, sequences, positions)
+    owned = token_owner(layout, positions) == rank
+    reads: DecodeReads | ExtendReads
+    if batch.mode is ForwardMode.DECODE:
+        reads = _decode_reads(layout, rank, table, starts + 1)
+    else:
+        reads = _extend_reads(layout, rank, table, starts, sequences=sequences, positions=positions)
+    return StepPlan(
+        tokens=tokens,
+        positions=positions,
+        write_rows=torch.where(owned, physical_row(layout, slots), DUMMY_ROW),
+        tags=torch.stack([indices[sequences], positions, tokens], dim=1),
+        logit_tokens=_logit_tokens(batch, counts),
+        reads=reads,
+    )
+
+
+def _page_table(batch: Batch) -> Tensor:
+    """[B, longest] logical page ids, padded with the dummy page 0."""
+    longest = max(len(chunk.pages) for chunk in batch.chunks)
+    return torch.tensor([chunk.pages + (0,) * (longest - len(chunk.pages)) for chunk in batch.chunks])
+
+
+def _ragged(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """For items packed sequence by sequence: the sequence of each, and its offset in it."""
+    sequences = torch.repeat_interleave(counts)
+    first = counts.cumsum(0) - counts
+    return sequences, torch.arange(len(sequences)) - first[sequences]
+
+
+def _slots(layout: KVLayout, table: Tensor, sequences: Tensor | slice, positions: Tensor) -> Tensor:
+    """Logical slot of each position of each sequence: its page, widened, plus its place in it."""
+    wide = layout.widened_page_size
+    page = (positions // wide).clamp(max=table.shape[1] - 1)
+    return table[sequences, page] * wide + positions % wide
+
+
+def _nth_position(layout: KVLayout, rank: int, nth: Tensor) -> Tensor:
+    """Position of the `nth` token, counting from 0, that `rank` holds of any sequence."""
+    interleave = layout.interleave
+    return nth // interleave * (layout.dcp_size * interleave) + rank * interleave + nth % interleave
+
+
+def _decode_reads(layout: KVLayout, rank: int, table: Tensor, lengths: Tensor) -> DecodeReads:
+    lens = local_kv_len(layout, lengths, rank)
+    # At least one column, so that a rank without any token still has shapes to compute with.
+    nth = torch.arange(max(1, int(lens.max())))
+    slots = _slots(layout, table, slice(None), _nth_position(layout, rank, nth))
+    return DecodeReads(rows=physical_row(layout, slots), padding=nth >= lens[:, None])
+
+
+def _extend_reads(
+    layout: KVLayout, rank: int, table: Tensor, starts: Tensor, *, sequences: Tensor, positions: Tensor
+) -> ExtendReads:
+    # Rank 0 holds the most of any prefix, so its lengths give every rank the same number of rows to send.
+    sent = torch.tensor([layout.local_len(start, 0) for start in starts.tolist()])
+    send_sequences, nth = _ragged(sent)
+    send_positions = _nth_position(layout, rank, nth)
+    send_rows = physical_row(layout, _slots(layout, table, send_sequences, send_positions))
+    prefix_sequences, prefix_positions = _ragged(starts)
+    owners = token_owner(layout, prefix_positions).clamp(0, layout.dcp_size - 1)
+    # Tokens are dense on their owner: a position's place there is the row it would have in a pool of its own.
+    place = torch.minimum(layout.row(prefix_positions), sent[prefix_sequences] - 1)
+    order = owners * len(send_rows) + (sent.cumsum(0) - sent)[prefix_sequences] + place
+    key_sequences = torch.cat([prefix_sequences, sequences])
+    key_positions = torch.cat([prefix_positions, positions])
+    visible = (key_sequences == sequences[:, None]) & (key_positions <= positions[:, None])
+    return ExtendReads(send_rows=send_rows, order=order, hidden=~visible)
+
+
+def _logit_tokens(batch: Batch, counts: Tensor) -> Tensor:
+    """Indices among the new tokens: all of a chunk with `all_logits`, else its last."""
+    ends = counts.cumsum(0).tolist()
+    wanted: list[int] = []
+    for chunk, end in zip(batch.chunks, ends, strict=True):
+        wanted.extend(range(end - len(chunk.tokens), end) if chunk.all_logits else (end - 1,))
+    return torch.tensor(wanted)

@@ -1,0 +1,25 @@
+"""Reports of a run: live views, the summary, JSON, JUnit. Readers of records: none decides anything."""
+
+from harness.report.files import ReportError
+from harness.report.json import render_json, write_json
+from harness.report.junit import render_junit, write_junit
+from harness.report.plain_view import PlainView
+from harness.report.rich_view import RichView
+from harness.report.summary import counts, print_summary, summary
+from harness.report.terminal import choose_view
+from harness.report.wording import reproduce
+
+__all__ = [
+    "PlainView",
+    "ReportError",
+    "RichView",
+    "choose_view",
+    "counts",
+    "print_summary",
+    "render_json",
+    "render_junit",
+    "reproduce",
+    "summary",
+    "write_json",
+    "write_junit",
+]

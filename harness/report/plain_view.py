@@ -1,0 +1,127 @@
+"""`PlainView`: a line per event, for pipes, CI logs and dumb terminals.
+
+Each line begins with the time since the run's start and the job's id, so that `grep` finds a job's story.
+When nothing happened for a while one line tells what still runs: a CI service ends jobs that look dead, and a
+person wants to see that it goes on. That line comes from a thread that only ever waits and prints.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.report.board import Board, Lane
+from harness.report.wording import (
+    attempt_style,
+    check_style,
+    devices,
+    duration,
+    first_line,
+    look,
+    told_by,
+    what_it_says,
+)
+from harness.verdict import AttemptOutcome, AttemptRecord, CheckRecord, JobRecord, JobTicket
+
+# Seconds of silence before a sign of life: often enough to follow, rare enough for a log of an hour.
+SILENCE_S = 15.0
+
+
+class PlainView:
+    """Implements `verdict.LiveView` for everything that is not a person at a terminal."""
+
+    def __init__(
+        self, console: Console, *, clock: Callable[[], float] = time.monotonic, silence_s: float = SILENCE_S
+    ) -> None:
+        self._console = console
+        self._board = Board(clock)
+        self._silence_s = silence_s
+        self._lock = threading.Lock()
+        self._event = threading.Condition(self._lock)
+        self._lines = 0
+        self._closed = False
+        self._pulse = threading.Thread(target=self._show_life, name="sign-of-life", daemon=True)
+
+    def run_started(self, jobs: Sequence[JobTicket]) -> None:
+        with self._lock:
+            self._board.announce(jobs)
+            self._print(Text(f"{len(jobs)} job{'s' * (len(jobs) != 1)}"))
+        self._pulse.start()
+
+    def job_started(self, job_id: str, *, attempt: int, node: str, devices: Sequence[str]) -> None:
+        with self._lock:
+            self._board.start(job_id, attempt=attempt, devices=devices)
+            again = f" (attempt {attempt})" if attempt > 1 else ""
+            self._say(job_id, Text(f"started{again}{_on(node, devices)}"))
+
+    def check_finished(self, job_id: str, check: CheckRecord) -> None:
+        with self._lock:
+            self._board.check(job_id, check)
+            said = Text.assemble(f"{check.name} ", (check.outcome.value, check_style(check.outcome)))
+            self._say(job_id, said, what_it_says(check), seconds=check.seconds)
+
+    def attempt_finished(self, job_id: str, attempt: AttemptRecord) -> None:
+        """Told where neither its checks' lines nor a verdict `passed` tell it."""
+        if attempt.outcome in (None, AttemptOutcome.PASSED) or told_by(attempt.checks, attempt.reason):
+            return
+        with self._lock:
+            said = Text(f"attempt {attempt.n} ").append(
+                str(attempt.outcome), style=attempt_style(attempt.outcome)
+            )
+            self._say(job_id, said, first_line(attempt.reason))
+
+    def job_finished(self, job: JobRecord) -> None:
+        with self._lock:
+            self._board.finish(job)
+            told = told_by(job.last_checks, job.reason) or (
+                bool(job.attempts) and job.attempts[-1].reason == job.reason
+            )
+            how = look(job)
+            said = Text(how.word.upper(), style=how.style)
+            self._say(job.id, said, "" if told else first_line(job.reason), seconds=job.seconds or None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._event.notify_all()
+        if self._pulse.is_alive():
+            self._pulse.join()
+
+    def _say(self, job_id: str, what: Text, why: str = "", *, seconds: float | None = None) -> None:
+        line = Text(f"{job_id}  ").append_text(what)
+        if why:
+            line.append(f": {why}")
+        if seconds is not None:
+            line.append(f"  ({duration(seconds)})", style="dim")
+        self._print(line)
+
+    def _print(self, line: Text) -> None:
+        stamp = Text(f"{duration(self._board.run_seconds):>7}  ", style="dim")
+        self._console.print(stamp.append_text(line), soft_wrap=True, highlight=False)
+        self._console.file.flush()
+        self._lines += 1
+        self._event.notify_all()
+
+    def _show_life(self) -> None:
+        with self._lock:
+            while not self._closed:
+                before = self._lines
+                self._event.wait(self._silence_s)
+                if self._lines == before and not self._closed:
+                    self._print(self._what_runs())
+
+    def _what_runs(self) -> Text:
+        running = [self._lane(lane) for lane in self._board.lanes if lane.running]
+        return Text("still running: " + "; ".join(running) if running else "waiting for a free device")
+
+    def _lane(self, lane: Lane) -> str:
+        return f"{lane.ticket.id} {lane.activity} ({duration(self._board.elapsed(lane))})"
+
+
+def _on(node: str, names: Sequence[str]) -> str:
+    where = " ".join(filter(None, [node, devices(names)]))
+    return f" on {where}" if where else ""

@@ -1,0 +1,190 @@
+"""The end of a run on a terminal: counts first, then per job what ran, what it proved, and what is missing.
+
+The first line counts verdicts. Jobs follow suite by suite, the red ones last, where a user looks first: each
+with its reason, the place of its log and the command that runs it again. Also what `harness show` prints.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.report.wording import (
+    RUNNING,
+    VERDICT_LOOKS,
+    WAITING,
+    attempt_style,
+    check_style,
+    duration,
+    first_line,
+    look,
+    printable,
+    reproduce,
+    told_by,
+    what_it_says,
+)
+from harness.verdict import (
+    RED_CHECKS,
+    AttemptRecord,
+    CheckOutcome,
+    CheckRecord,
+    JobRecord,
+    RunRecord,
+    Verdict,
+)
+
+# More passed checks than this are counted, not listed: a suite of pytest files holds thousands.
+_LISTED_CHECKS = 12
+
+# Lines of a red check's message that are shown; the whole is in the log and the JSON.
+_MESSAGE_LINES = 12
+
+# Columns of the labels, wide enough for `attempt 1`, so that facts of all jobs line up.
+_LABEL_COLUMNS = 9
+
+# Columns that a wrapped message keeps on the narrowest terminal.
+_LEAST_TEXT = 20
+
+# `Text.wrap` asks a console for defaults only; the width is always given.
+_WRAPPER = Console()
+
+# Calm first, red last: the end of the output is what stays on the screen.
+_ORDER = (
+    Verdict.SKIPPED,
+    Verdict.NOT_RUN,
+    Verdict.PASSED,
+    None,
+    Verdict.INCONCLUSIVE,
+    Verdict.INFRA,
+    Verdict.FLAKY,
+    Verdict.TIMEOUT,
+    Verdict.FAILED,
+)
+
+# Verdicts that a user acts on: they get log and command.
+_TO_ACT_ON = frozenset(_ORDER[4:])
+
+
+def print_summary(run: RunRecord, console: Console) -> None:
+    """Prints the summary: wrapped to a terminal's width, one line a fact in a pipe or file."""
+    width = console.width if console.is_terminal else None
+    console.print(summary(run, width=width), highlight=False, soft_wrap=True)
+
+
+def counts(run: RunRecord) -> Text:
+    """`5 passed, 1 failed, 3 not run`: verdicts without a job are left out."""
+    found = Counter(look(job).word for job in run.jobs)
+    looks = [each for each in (*VERDICT_LOOKS.values(), RUNNING, WAITING) if found[each.word]]
+    parts = [Text(f"{found[each.word]} {each.word}", style=each.style) for each in looks]
+    return Text(", ").join(parts) if parts else Text("nothing was selected", style="yellow")
+
+
+def summary(run: RunRecord, *, width: int | None = None) -> Text:
+    """The whole summary; messages are wrapped to `width` columns if it is given, paths and commands never."""
+    jobs = sorted(run.jobs, key=lambda job: (_ORDER.index(job.verdict), job.suite, job.profile))
+    lines = [_first_line(run)]
+    for job in jobs:
+        lines += [Text(), _head(job), *(line for fact in _facts(run, job) for line in fact.lines(width))]
+    return Text("\n").join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fact:
+    """One labelled fact about a job."""
+
+    label: Text
+    text: Text
+    wraps: bool = True
+
+    def lines(self, width: int | None) -> Iterator[Text]:
+        """The fact with a hanging indent; words longer than the width are cut, never lost."""
+        indent = " " * (2 + max(_LABEL_COLUMNS, self.label.cell_len) + 2)
+        wrapped = self._wrapped(None if width is None else max(_LEAST_TEXT, width - len(indent)))
+        for number, line in enumerate(wrapped):
+            label = (
+                Text("  ").append_text(self.label).append(" " * len(indent)) if number == 0 else Text(indent)
+            )
+            label.truncate(len(indent))
+            line.rstrip()
+            yield label.append_text(line)
+
+    def _wrapped(self, room: int | None) -> list[Text]:
+        if room is None or not self.wraps:
+            return list(self.text.split("\n", allow_blank=True))
+        return list(self.text.wrap(_WRAPPER, room))
+
+
+def _first_line(run: RunRecord) -> Text:
+    line = Text("interrupted: ", style="yellow") if run.interrupted else Text()
+    line = Text().append_text(line).append_text(counts(run))
+    gpu_minutes = sum(job.gpu_minutes for job in run.jobs)
+    if gpu_minutes:
+        line.append(f", {gpu_minutes:.1f} GPU-minutes", style="dim")
+    return line.append(f"   run {run.run}", style="dim")
+
+
+def _head(job: JobRecord) -> Text:
+    how = look(job)
+    head = Text().append(f"{how.glyph} ", style=how.style).append(printable(job.id), style="bold")
+    head.append(f"  {how.word}", style=how.style)
+    return head.append(f"  {duration(job.seconds)}", style="dim") if job.seconds else head
+
+
+def _facts(run: RunRecord, job: JobRecord) -> Iterator[_Fact]:
+    for attempt in _worth_telling(job):
+        outcome = Text().append(attempt.outcome or "running", style=attempt_style(attempt.outcome))
+        outcome.append(f"  {first_line(attempt.reason)}" if attempt.reason else "")
+        yield _Fact(label=_dim(f"attempt {attempt.n}"), text=outcome)
+    for check in _listed(job):
+        yield _check_fact(check)
+    if job.reason and job.verdict is not Verdict.PASSED and not told_by(job.last_checks, job.reason):
+        yield _Fact(label=_dim("why"), text=Text(first_line(job.reason)))
+    if job.verdict not in _TO_ACT_ON:
+        return
+    if job.attempts and job.attempts[-1].log_path:
+        yield _Fact(label=_dim("log"), text=Text(printable(job.attempts[-1].log_path)), wraps=False)
+    yield _Fact(label=_dim("again"), text=Text(printable(reproduce(run, job)), style="bold"), wraps=False)
+
+
+def _dim(text: str) -> Text:
+    return Text(text, style="dim")
+
+
+def _worth_telling(job: JobRecord) -> tuple[AttemptRecord, ...]:
+    """Every attempt where there was more than one: a retry never erases the first failure."""
+    return job.attempts if len(job.attempts) > 1 else ()
+
+
+def _listed(job: JobRecord) -> Iterator[CheckRecord]:
+    checks = job.last_checks
+    if len(checks) <= _LISTED_CHECKS:
+        yield from checks
+        return
+    passed = sum(check.outcome is CheckOutcome.PASSED for check in checks)
+    if passed:
+        yield CheckRecord(name="checks", outcome=CheckOutcome.PASSED, message=f"{passed:,} passed")
+    others = [check for check in checks if check.outcome is not CheckOutcome.PASSED]
+    yield from others[:_LISTED_CHECKS]
+    if len(others) > _LISTED_CHECKS:
+        rest = f"{len(others) - _LISTED_CHECKS:,} more did not pass: see the log"
+        yield CheckRecord(name="checks", outcome=CheckOutcome.FAILED, message=rest)
+
+
+def _check_fact(check: CheckRecord) -> _Fact:
+    style = check_style(check.outcome)
+    label = Text(printable(check.name), style=style)
+    if check.outcome is CheckOutcome.PASSED:
+        return _Fact(label=label, text=Text(what_it_says(check)))
+    said = _whole_message(check) if check.outcome in RED_CHECKS else what_it_says(check)
+    return _Fact(label=label, text=Text().append(check.outcome, style=style).append(f"  {said}"))
+
+
+def _whole_message(check: CheckRecord) -> str:
+    lines = printable(check.message.strip()).splitlines() or [what_it_says(check)]
+    if len(lines) > _MESSAGE_LINES:
+        lines = [*lines[:_MESSAGE_LINES], f"… {len(lines) - _MESSAGE_LINES} more lines in the log"]
+    return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""The suite language: YAML files in, selected jobs out. See `docs/suites.md` for the language itself.
+
+The way through: `load_catalogue` → `select` → `expand` → `Job`. Importing this room loads pydantic and PyYAML
+only.
+"""
+
+from harness.suites.check_list import CheckSpec
+from harness.suites.check_params import (
+    CHECK_PARAMS,
+    AccuracyParams,
+    ActiveParams,
+    BatchParams,
+    CapacityParams,
+    CapsParams,
+    CheckParams,
+    DecodeSanityParams,
+    DrainedParams,
+    ParityParams,
+    RowsParams,
+)
+from harness.suites.durations import parse_duration, show_duration
+from harness.suites.engine_args import ArgValue, engine_flags
+from harness.suites.jobs import Job, expand, job_id
+from harness.suites.loader import check_catalogue, load_catalogue, load_suite, suite_files
+from harness.suites.model import (
+    Baseline,
+    EngineKind,
+    EngineSpec,
+    Needs,
+    ParallelSpec,
+    Profile,
+    ProfileName,
+    RouterSpec,
+    Skip,
+    SourceSpec,
+    SuiteFile,
+)
+from harness.suites.schema import json_schema
+from harness.suites.select import select
+from harness.suites.suite import Catalogue, Suite, SuitePoint
+from harness.suites.yaml_marks import MarkedDict, MarkedList, load_yaml, mark_at
+
+__all__ = [
+    "CHECK_PARAMS",
+    "AccuracyParams",
+    "ActiveParams",
+    "ArgValue",
+    "Baseline",
+    "BatchParams",
+    "CapacityParams",
+    "CapsParams",
+    "Catalogue",
+    "CheckParams",
+    "CheckSpec",
+    "DecodeSanityParams",
+    "DrainedParams",
+    "EngineKind",
+    "EngineSpec",
+    "Job",
+    "MarkedDict",
+    "MarkedList",
+    "Needs",
+    "ParallelSpec",
+    "ParityParams",
+    "Profile",
+    "ProfileName",
+    "RouterSpec",
+    "RowsParams",
+    "Skip",
+    "SourceSpec",
+    "Suite",
+    "SuiteFile",
+    "SuitePoint",
+    "check_catalogue",
+    "engine_flags",
+    "expand",
+    "job_id",
+    "json_schema",
+    "load_catalogue",
+    "load_suite",
+    "load_yaml",
+    "mark_at",
+    "parse_duration",
+    "select",
+    "show_duration",
+    "suite_files",
+]

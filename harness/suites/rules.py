@@ -1,0 +1,225 @@
+"""What spans several keys of a suite file: layouts, deadlines, needs, engines that fit together.
+
+Called by the loader once the shapes are right. Each rule yields `Finding`s and looks at nothing outside the
+suite; the loader turns them into `SourceError`s, all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from harness.errors import TopologyError
+from harness.suites.durations import show_duration
+from harness.suites.model import (
+    EngineKind,
+    EngineSpec,
+    Needs,
+    ParallelSpec,
+    Profile,
+    ProfileName,
+    SourceSpec,
+    SuiteFile,
+)
+from harness.suites.yaml_marks import Location, MarkedDict
+from harness.topology import KVLayout
+
+# The reference engine's own defaults; a test holds them equal to `refengine.EngineConfig`.
+REFERENCE_PAGE_SIZE = 16
+REFERENCE_INTERLEAVE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken rule: the place of the value to change, and why."""
+
+    location: Location
+    message: str
+    on_key: bool = False
+
+
+def check_suite(suite: SuiteFile) -> Iterator[Finding]:
+    """Every broken rule of a suite whose shapes are right."""
+    profiles = suite.profiles.by_name()
+    if not profiles:
+        yield Finding(("profiles",), "there is no profile; allowed: cpu, gpu, or both")
+    if not suite.checks and not suite.tests:
+        yield Finding((), "there is nothing to run; allowed: checks, tests, or both")
+    for name, profile in profiles.items():
+        yield from _below(("profiles", name.value), _check_profile(name, profile, checks=bool(suite.checks)))
+    if suite.baseline:
+        yield from _check_baseline(suite, profiles)
+
+
+def check_parts(tree: MarkedDict, wrong: Collection[Location]) -> Iterator[Finding]:
+    """Every broken rule whose inputs are right, in a file that has other values `wrong`.
+
+    So a misspelt key in one place does not hide a layout that cannot be built in another.
+    """
+
+    def right(*location: str) -> bool:
+        return (
+            not any(other[: len(location)] == location for other in wrong)
+            and _get(tree, location) is not None
+        )
+
+    for name in ProfileName:
+        profile = ("profiles", name.value)
+        if right(*profile):
+            model = Profile.model_validate(_get(tree, profile))
+            yield from _below(profile, _check_profile(name, model, checks=bool(tree.get("checks"))))
+            continue
+        for engine in ((*profile, key) for key in ("engine", "prefill", "decode")):
+            if right(*engine):
+                yield from _below(engine, _check_engine(EngineSpec.model_validate(_get(tree, engine))))
+            elif right(*engine, "parallel"):
+                layout = ParallelSpec.model_validate(_get(tree, (*engine, "parallel")))
+                yield from _below(engine, _check_layout(layout))
+
+
+def _get(tree: MarkedDict, location: Iterable[str]) -> object:
+    node: object = tree
+    for key in location:
+        node = node.get(key) if isinstance(node, MarkedDict) else None
+    return node
+
+
+def _below(prefix: Location, findings: Iterable[Finding]) -> Iterator[Finding]:
+    for found in findings:
+        yield Finding((*prefix, *found.location), found.message, found.on_key)
+
+
+def _check_profile(name: ProfileName, profile: Profile, *, checks: bool) -> Iterator[Finding]:
+    yield from _check_shape(profile, needs_engine=checks)
+    for key, engine in profile.engines.items():
+        yield from _below((key,), _check_engine(engine))
+    yield from _check_needs(name, profile)
+    yield from _check_deadlines(profile)
+
+
+def _check_shape(profile: Profile, *, needs_engine: bool) -> Iterator[Finding]:
+    if profile.engine and (profile.prefill or profile.decode or profile.router):
+        yield Finding(
+            ("engine",), "stands beside prefill, decode or router; allowed: one engine, or the pair"
+        )
+    elif bool(profile.prefill) != bool(profile.decode):
+        yield Finding((), "prefill and decode come together; one of them is missing")
+    elif profile.router and not profile.prefill:
+        yield Finding(("router",), "routes nothing; it needs prefill and decode")
+    elif needs_engine and not profile.engines:
+        yield Finding((), "has checks but no engine; allowed: engine, or prefill and decode")
+    if profile.prefill and profile.decode:
+        yield from _check_pair(profile.prefill, profile.decode)
+
+
+def _check_pair(prefill: EngineSpec, decode: EngineSpec) -> Iterator[Finding]:
+    before, after = prefill.parallel.dcp, decode.parallel.dcp
+    if before not in (1, after):
+        message = f"dcp {before} cannot hand its KV to a decode engine of dcp {after}; allowed: 1 or {after}"
+        yield Finding(("prefill", "parallel", "dcp"), message)
+
+
+def _check_layout(parallel: ParallelSpec) -> Iterator[Finding]:
+    try:
+        parallel.config()
+    except TopologyError as error:
+        yield Finding(("parallel",), str(error))
+
+
+def _check_engine(engine: EngineSpec) -> Iterator[Finding]:
+    broken = list(_check_layout(engine.parallel))
+    yield from broken
+    if engine.kind is EngineKind.REFERENCE and not broken:
+        yield from _check_reference(engine)
+    if engine.source:
+        yield from _check_source(engine.source)
+
+
+def _check_reference(engine: EngineSpec) -> Iterator[Finding]:
+    parallel = engine.parallel
+    for name in ("pp", "dp", "ep", "attn_cp", "moe_dp"):
+        if (size := getattr(parallel, name)) != 1:
+            yield Finding(
+                ("parallel", name), f"{size} is not allowed: the reference engine has tp and dcp only"
+            )
+    page = engine.args.get("page-size", REFERENCE_PAGE_SIZE)
+    interleave = engine.args.get("interleave", REFERENCE_INTERLEAVE)
+    for name, value in (("page-size", page), ("interleave", interleave)):
+        if type(value) is not int:
+            yield Finding(("args", name), f"{value!r} is not allowed here; allowed: a whole number of tokens")
+            return
+    try:
+        KVLayout(dcp_size=parallel.dcp, page_size=page, interleave=interleave)
+    except TopologyError as error:
+        place = "interleave" if "interleave" in engine.args else "page-size"
+        yield Finding(("args", place), str(error))
+
+
+def _check_source(source: SourceSpec) -> Iterator[Finding]:
+    origins = [name for name in ("repo", "path", "version") if getattr(source, name) is not None]
+    if len(origins) != 1:
+        found = " and ".join(origins) or "none of them"
+        yield Finding(("source",), f"{found} given; allowed: exactly one of repo, path, version")
+    if source.ref and not source.repo:
+        yield Finding(("source", "ref"), "means nothing without repo", on_key=True)
+
+
+def _check_needs(name: ProfileName, profile: Profile) -> Iterator[Finding]:
+    needs = profile.needs
+    if name is ProfileName.CPU and (needs.gpu or needs.count or not needs.cpu):
+        yield Finding(("needs",), "the cpu profile needs slots; allowed: {cpu: SLOTS}")
+    elif name is ProfileName.GPU and (needs.cpu or not needs.gpu or not needs.count):
+        yield Finding(("needs",), "the gpu profile needs devices; allowed: {gpu: KIND, count: DEVICES}")
+    elif needs.count is not None:
+        yield from _check_count(needs.count, profile)
+
+
+def _check_count(count: int, profile: Profile) -> Iterator[Finding]:
+    ranks = sum(engine.parallel.world_size() for engine in profile.engines.values())
+    if count < ranks:
+        spelt = " + ".join(
+            f"{e.parallel.tp} × {e.parallel.pp} × {e.parallel.dp}" for e in profile.engines.values()
+        )
+        message = (
+            f"{count} devices cannot hold {ranks} ranks (tp × pp × dp: {spelt}); allowed: {ranks} or more"
+        )
+        yield Finding(("needs", "count"), message)
+
+
+def _check_deadlines(profile: Profile) -> Iterator[Finding]:
+    """A job launches twice (baseline, engine under test) and checks: `timeout` holds all of it."""
+    inside = 2 * profile.launch_timeout + profile.estimate
+    if profile.timeout > inside:
+        return
+    timeout, estimate = show_duration(profile.timeout), show_duration(profile.estimate)
+    if not profile.engines:
+        yield Finding(("timeout",), f"{timeout} does not exceed the estimate of {estimate}")
+        return
+    launch = show_duration(profile.launch_timeout)
+    message = (
+        f"{timeout} is too short: two launches of {launch} and the estimate of {estimate} nest inside it"
+    )
+    yield Finding(("timeout",), f"{message}; allowed: more than {show_duration(inside)}")
+
+
+def _check_baseline(suite: SuiteFile, profiles: dict[ProfileName, Profile]) -> Iterator[Finding]:
+    changes = suite.baseline.parallel.changes() if suite.baseline else {}
+    if not changes:
+        yield Finding(("baseline", "parallel"), "changes nothing; allowed: sizes such as dcp: 1")
+    for name, profile in profiles.items():
+        for engine in profile.engines.values():
+            yield from _check_baseline_of(engine, changes, profile.needs, name)
+
+
+def _check_baseline_of(
+    engine: EngineSpec, changes: dict[str, int], needs: Needs, name: ProfileName
+) -> Iterator[Finding]:
+    layout = engine.with_parallel(**changes).parallel
+    try:
+        layout.config()
+    except TopologyError as error:
+        yield Finding(("baseline", "parallel"), f"with the {name} profile: {error}")
+        return
+    if needs.count is not None and needs.count < layout.world_size():
+        message = f"with the {name} profile: {needs.count} devices cannot hold {layout.world_size()} ranks"
+        yield Finding(("baseline", "parallel"), message)

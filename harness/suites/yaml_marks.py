@@ -1,0 +1,285 @@
+"""YAML with positions: plain dicts and lists that remember where each key and value was written.
+
+Phases: the file is read (size first, then bytes, then UTF-8), its parse events are folded into a tree with an
+explicit stack, and every scalar is resolved by the rules of `yaml_scalars`. Nothing recurses, nothing is
+composed or constructed by PyYAML, so depth, aliases and size are bounded while reading. The first violation
+raises `SourceError` at its place; nothing else escapes.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+)
+from yaml.reader import ReaderError
+
+from harness.errors import Mark, SourceError
+from harness.suites.yaml_scalars import ScalarError, check_text, resolve_plain
+
+# The largest suite of the field is 4 KiB; 64 times that still parses in well under two seconds.
+MAX_BYTES = 256 * 1024
+# A suite is five levels deep; ten times that is a mistake or an attack.
+MAX_DEPTH = 50
+# Counted with aliases written out, so that nine aliases of nine aliases of ... are refused.
+MAX_NODES = 10_000
+
+Location = tuple[str | int, ...]
+
+
+class MarkedDict(dict[str, Any]):
+    """A mapping that knows where it starts, and where each key and value stands."""
+
+    __slots__ = ("key_marks", "mark", "value_marks")
+
+    def __init__(self, mark: Mark) -> None:
+        super().__init__()
+        self.mark = mark
+        self.key_marks: dict[str, Mark] = {}
+        self.value_marks: dict[str, Mark] = {}
+
+    def put(self, key: str, value: object, *, key_mark: Mark, value_mark: Mark) -> None:
+        self[key] = value
+        self.key_marks[key] = key_mark
+        self.value_marks[key] = value_mark
+
+
+class MarkedList(list[Any]):
+    """A sequence that knows where it starts, and where each item stands."""
+
+    __slots__ = ("item_marks", "mark")
+
+    def __init__(self, mark: Mark) -> None:
+        super().__init__()
+        self.mark = mark
+        self.item_marks: list[Mark] = []
+
+    def put(self, value: object, *, mark: Mark) -> None:
+        self.append(value)
+        self.item_marks.append(mark)
+
+
+Node = MarkedDict | MarkedList | str | int | float | bool | None
+
+
+class _Position(Protocol):
+    """What PyYAML's two mark classes share; both count from 0."""
+
+    line: int
+    column: int
+
+
+def mark_at(tree: MarkedDict, location: Location, *, key: bool = False) -> Mark:
+    """Where `location` was written, or else its innermost written ancestor; `key` asks for the key."""
+    mark, node = tree.mark, tree
+    for depth, part in enumerate(location):
+        if isinstance(node, MarkedDict) and part in node:
+            marks = node.key_marks if key and depth == len(location) - 1 else node.value_marks
+            mark, node = marks[str(part)], node[str(part)]
+        elif isinstance(node, MarkedList) and isinstance(part, int) and part < len(node):
+            mark, node = node.item_marks[part], node[part]
+        else:
+            break
+    return mark
+
+
+def load_yaml(path: Path) -> Node:
+    """The one document of `path`; raises SourceError for all that is not plain, small, clear YAML."""
+    text = _read(path)
+    builder = _Builder(path)
+    try:
+        for event in _events(text):
+            builder.feed(event)
+    except yaml.MarkedYAMLError as error:
+        raise SourceError(builder.problem_mark(error), _problem(error)) from None
+    except ReaderError as error:
+        raise SourceError(
+            _mark_of(path, text, error.position), "a control character; allowed: text"
+        ) from None
+    except (ValueError, OverflowError):
+        # PyYAML hands escapes such as "\UFFFFFFFF" and huge %YAML versions to chr() and int() unchecked.
+        raise SourceError(builder.last, "an escape or number after this place is out of range") from None
+    return builder.result()
+
+
+def _events(text: str) -> Iterator[Event]:
+    # The pure Python loader: libyaml counts columns in bytes and accepts more.
+    return yaml.parse(text, Loader=yaml.SafeLoader)
+
+
+def _read(path: Path) -> str:
+    start = Mark(path, 1, 1)
+    try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise SourceError(start, "is not a regular file")
+        if info.st_size > MAX_BYTES:
+            found = f"the file has {info.st_size:,} bytes"
+            raise SourceError(start, f"{found}; allowed: {MAX_BYTES:,} bytes or fewer")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SourceError(start, f"cannot be read: {reason}") from None
+    return _decode(path, data)
+
+
+def _decode(path: Path, data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8", "replace")
+        where = _mark_of(path, before, len(before))
+        raise SourceError(
+            where, f"byte 0x{data[error.start]:02x} is not UTF-8; allowed: UTF-8 text"
+        ) from None
+    if not text.strip():
+        raise SourceError(Mark(path, 1, 1), "the file is empty; allowed: one YAML mapping")
+    if (tab := text.find("\t")) >= 0:
+        raise SourceError(_mark_of(path, text, tab), "a tab; allowed: spaces")
+    return text
+
+
+def _mark_of(path: Path, text: str, index: int) -> Mark:
+    before = text[:index]
+    return Mark(path, before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1)
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    parts = [part for part in (error.context, error.problem) if part]
+    return "not YAML: " + ", ".join(parts)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """A collection whose end has not come yet."""
+
+    value: MarkedDict | MarkedList
+    mark: Mark
+    anchor: str | None
+    nodes: int = 1
+    key: str | None = None
+    key_mark: Mark | None = None
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Folds parse events into a marked tree. `stack` holds the open collections, outermost first."""
+
+    path: Path
+    stack: list[_Open] = field(default_factory=list)
+    anchors: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    documents: int = 0
+    root: Node = None
+    nodes: int = 0
+    last: Mark = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last = Mark(self.path, 1, 1)
+
+    def result(self) -> Node:
+        if self.documents == 0:
+            raise SourceError(Mark(self.path, 1, 1), "the file is empty; allowed: one YAML mapping")
+        return self.root
+
+    def problem_mark(self, error: yaml.MarkedYAMLError) -> Mark:
+        mark = error.problem_mark or error.context_mark
+        return self._mark(mark) if mark else self.last
+
+    def feed(self, event: Event) -> None:
+        self.last = self._mark(event.start_mark) if event.start_mark else self.last
+        if isinstance(event, DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                raise SourceError(self.last, "a second document; allowed: one document a file")
+        elif isinstance(event, AliasEvent):
+            self._alias(str(event.anchor))
+        elif isinstance(event, ScalarEvent):
+            self._count(1)
+            self._refuse_tag(event.tag)
+            self._place(self._scalar(event), self.last, anchor=event.anchor, nodes=1)
+        elif isinstance(event, CollectionStartEvent):
+            self._open(event)
+        elif isinstance(event, CollectionEndEvent):
+            done = self.stack.pop()
+            self._place(done.value, done.mark, anchor=done.anchor, nodes=done.nodes)
+
+    def _mark(self, mark: _Position) -> Mark:
+        return Mark(self.path, mark.line + 1, mark.column + 1)
+
+    def _refuse_tag(self, tag: str | None) -> None:
+        if tag is not None:
+            raise SourceError(self.last, f"the tag {tag!r}; allowed: no tags, plain values only")
+
+    def _count(self, nodes: int) -> None:
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            raise SourceError(
+                self.last, f"more than {MAX_NODES:,} values, aliases written out; allowed: fewer"
+            )
+
+    def _alias(self, anchor: str) -> None:
+        if anchor not in self.anchors:
+            raise SourceError(self.last, f"the alias *{anchor} names no finished anchor before it")
+        value, nodes = self.anchors[anchor]
+        self._count(nodes)
+        self._place(value, self.last, anchor=None, nodes=nodes)
+
+    def _scalar(self, event: ScalarEvent) -> object:
+        try:
+            check_text(event.value)
+            return resolve_plain(event.value) if event.style is None else event.value
+        except ScalarError as error:
+            raise SourceError(self.last, str(error)) from None
+
+    def _open(self, event: NodeEvent) -> None:
+        self._count(1)
+        self._refuse_tag(event.tag)  # type: ignore[attr-defined]
+        if len(self.stack) == MAX_DEPTH:
+            raise SourceError(
+                self.last, f"nested deeper than {MAX_DEPTH} levels; allowed: {MAX_DEPTH} or fewer"
+            )
+        if self.stack and isinstance(self.stack[-1].value, MarkedDict) and self.stack[-1].key is None:
+            raise SourceError(self.last, "a mapping or list as a key; allowed: text, in quotes if need be")
+        kind = MarkedDict if isinstance(event, MappingStartEvent) else MarkedList
+        self.stack.append(_Open(value=kind(self.last), mark=self.last, anchor=event.anchor))
+
+    def _place(self, value: Any, mark: Mark, *, anchor: str | None, nodes: int) -> None:
+        if anchor is not None:
+            self.anchors[anchor] = (value, nodes)
+        if not self.stack:
+            self.root = value
+            return
+        top = self.stack[-1]
+        top.nodes += nodes
+        if isinstance(top.value, MarkedList):
+            top.value.put(value, mark=mark)
+        elif top.key is None or top.key_mark is None:
+            top.key, top.key_mark = self._key(top.value, value, mark), mark
+        else:
+            top.value.put(top.key, value, key_mark=top.key_mark, value_mark=mark)
+            top.key = top.key_mark = None
+
+    def _key(self, mapping: MarkedDict, key: object, mark: Mark) -> str:
+        if not isinstance(key, str):
+            found = "a mapping or list" if isinstance(key, dict | list) else repr(key)
+            raise SourceError(mark, f"{found} as a key; allowed: text, in quotes if need be")
+        if key == "<<":
+            raise SourceError(mark, "the merge key '<<'; allowed: extends: FILE, or writing the keys out")
+        if key in mapping:
+            first = mapping.key_marks[key]
+            raise SourceError(mark, f"the key {key!r} was already written on line {first.line}", field=key)
+        return key

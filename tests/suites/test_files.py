@@ -1,0 +1,105 @@
+"""The files that ship: suites, pools, and the normative example load, and say what they should."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from harness.suites import (
+    BatchParams,
+    EngineKind,
+    ParityParams,
+    ProfileName,
+    check_catalogue,
+    expand,
+    load_catalogue,
+    load_suite,
+)
+from harness.suites.rules import REFERENCE_INTERLEAVE, REFERENCE_PAGE_SIZE
+from harness.topology import dcp_groups
+from tests.suites.helpers import DATA, REPOSITORY
+
+SUITES = REPOSITORY / "suites"
+
+
+def test_the_normative_example_loads_unchanged() -> None:
+    suite = load_suite(DATA / "normative.yaml", root=DATA)
+    (cpu,), (gpu,) = expand(suite, ProfileName.CPU), expand(suite, ProfileName.GPU)
+    assert suite.upstream == "test/registered/dcp/test_qwen3p5_triton_dcp.py"
+    assert (gpu.timeout_s, gpu.launch_timeout_s, gpu.estimate_s) == (5400, 1500, 1800)
+    assert gpu.engine and gpu.engine.kind is EngineKind.SGLANG and gpu.engine.source
+    assert gpu.engine.source.install == "pip install -e python"
+    assert gpu.engine.args == {
+        "attention-backend": "triton",
+        "disable-radix-cache": True,
+        "mem-fraction-static": 0.80,
+        "random-seed": 0,
+    }
+    assert cpu.engine and cpu.baseline
+    assert (cpu.engine.parallel.dcp, cpu.baseline.parallel.dcp, cpu.baseline.parallel.tp) == (4, 1, 4)
+    assert cpu.baseline.args == cpu.engine.args
+    names = ["active", "parity", "batch", "accuracy", "capacity", "drained"]
+    assert [check.name for check in cpu.checks] == [check.name for check in gpu.checks] == names
+    parity = {job.profile: job.checks[1].params for job in (cpu, gpu)}
+    lengths = (1, 3, 4, 5, 63, 64, 65, 257)
+    assert parity[ProfileName.CPU] == ParityParams(
+        model="builtin:random-gqa", dtype="fp32", logprob=1e-4, tokens="exact", lengths=lengths
+    )
+    assert parity[ProfileName.GPU] == ParityParams(logprob=0.05, tokens="exact", lengths=lengths)
+
+
+def test_the_shipped_catalogue_is_clean() -> None:
+    assert check_catalogue(SUITES) == []
+    names = load_catalogue(SUITES).names
+    assert names == tuple(sorted(names))
+    assert {"dcp/parity_dcp2", "dcp/parity_dcp4", "dcp/parity_dcp8"} <= set(names)
+
+
+@pytest.mark.parametrize(("dcp", "tp", "groups"), [(4, 4, 1), (8, 8, 1), (2, 4, 2)])
+def test_both_profiles_of_a_parity_suite_have_one_topology(dcp: int, tp: int, groups: int) -> None:
+    suite = load_suite(SUITES / f"dcp/parity_dcp{dcp}.yaml", root=SUITES)
+    for profile in ProfileName:
+        (job,) = expand(suite, profile)
+        assert job.engine and job.baseline
+        assert (job.engine.parallel.tp, job.engine.parallel.dcp) == (tp, dcp)
+        assert job.baseline.parallel.dcp == 1
+        assert len(dcp_groups(job.engine.parallel.config())) == groups
+
+
+@pytest.mark.parametrize("dcp", [2, 4, 8])
+def test_the_largest_burst_of_a_cpu_suite_has_to_queue_and_can_be_answered(dcp: int) -> None:
+    (job,) = expand(load_suite(SUITES / f"dcp/parity_dcp{dcp}.yaml", root=SUITES), ProfileName.CPU)
+    (batch,) = [check.params for check in job.checks if isinstance(check.params, BatchParams)]
+    assert job.engine
+    page = job.engine.args["page-size"] * dcp
+    pool = job.engine.args["max-total-tokens"]
+    pages_each = -(-(batch.prompt_len + batch.max_new_tokens) // page)
+    assert max(batch.sizes) * pages_each * page > pool
+    assert pages_each * page + page < pool
+
+
+def test_a_page_and_every_shard_boundary_lie_inside_the_parity_lengths() -> None:
+    for dcp in (2, 4, 8):
+        (job,) = expand(load_suite(SUITES / f"dcp/parity_dcp{dcp}.yaml", root=SUITES), ProfileName.CPU)
+        (parity,) = [check.params for check in job.checks if isinstance(check.params, ParityParams)]
+        assert job.engine
+        page, interleave = job.engine.args["page-size"], job.engine.args.get("interleave", 1)
+        for boundary in (interleave * dcp, page * dcp):
+            assert {boundary - 1, boundary, boundary + 1} <= set(parity.lengths)
+
+
+def test_the_reference_defaults_are_those_of_the_engine() -> None:
+    config = pytest.importorskip("harness.refengine.config").EngineConfig()
+    assert (config.page_size, config.interleave) == (REFERENCE_PAGE_SIZE, REFERENCE_INTERLEAVE)
+
+
+def test_shipped_suites_name_only_pools_that_exist() -> None:
+    pools = yaml.safe_load((REPOSITORY / "configs/pools.yaml").read_text())["pools"]
+    assert {name: pool["executor"] for name, pool in pools.items()} == {
+        "h200": "local",
+        "b200": "slurm",
+        "cpu": "local",
+    }
+    kinds = {pool.get("gpu") for pool in pools.values()}
+    jobs = [job for suite in load_catalogue(SUITES).suites for job in expand(suite, ProfileName.GPU)]
+    assert {job.needs.gpu for job in jobs} <= kinds

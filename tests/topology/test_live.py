@@ -1,0 +1,100 @@
+"""The live source without injection: safe reads are off until a group is up, loud ones raise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness.errors import InjectionError, NoGroupError, TopologyError
+from harness.topology import (
+    ParallelConfig,
+    ParallelState,
+    get_parallel,
+    inject,
+    install_parallel,
+    uninstall_parallel,
+)
+
+CONFIG = ParallelConfig(tp_size=8, dcp_size=4)
+STATE = ParallelState.from_config(CONFIG, tp_rank=6)
+LOUD_DCP = ("dcp_size", "dcp_rank", "dcp_group")
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    uninstall_parallel()
+    yield
+    uninstall_parallel()
+
+
+def assert_dcp_is_off() -> None:
+    live = get_parallel()
+    assert (live.dcp_enabled, live.attn_dcp_size, live.attn_dcp_rank) == (False, 1, 0)
+    for name in LOUD_DCP:
+        with pytest.raises(NoGroupError, match="no DCP group is installed"):
+            getattr(live, name)
+
+
+def test_nothing_installed() -> None:
+    assert_dcp_is_off()
+    for name in ("tp_size", "tp_rank", "pp_rank", "attn_tp_size", "moe_ep_rank", "state"):
+        with pytest.raises(NoGroupError, match="no topology is installed"):
+            getattr(get_parallel(), name)
+
+
+def test_a_state_without_its_group_leaves_dcp_off() -> None:
+    install_parallel(STATE)
+    assert_dcp_is_off()
+    assert (get_parallel().tp_rank, get_parallel().tp_size) == (6, 8)
+
+
+def test_an_installed_group_answers_until_it_is_uninstalled() -> None:
+    kept = get_parallel()
+    group = object()
+    install_parallel(STATE, groups={"dcp": group})
+    assert (kept.dcp_enabled, kept.attn_dcp_size, kept.attn_dcp_rank) == (True, 4, 2)
+    assert (kept.dcp_size, kept.dcp_rank, kept.dcp_group) == (4, 2, group)
+    assert kept.state is STATE
+    uninstall_parallel()
+    assert_dcp_is_off()
+
+
+def test_a_group_of_one_is_a_group_but_not_dcp() -> None:
+    install_parallel(ParallelState.trivial(), groups={"dcp": "one"})
+    live = get_parallel()
+    assert (live.dcp_enabled, live.dcp_size, live.dcp_rank, live.dcp_group) == (False, 1, 0, "one")
+
+
+def test_every_field_of_the_state_is_read_under_its_own_name() -> None:
+    config = ParallelConfig(
+        tp_size=16, pp_size=2, dp_size=2, attn_cp_size=2, dcp_size=2, ep_size=4, enable_dp_attention=True
+    )
+    state = ParallelState.from_config(config, tp_rank=13, pp_rank=1)
+    install_parallel(state, groups={"dcp": (12, 13)})
+    live = get_parallel()
+    for name in state.__slots__:
+        if name != "gpu_id":
+            assert getattr(live, name) == getattr(state, name), name
+
+
+def test_installing_twice_is_refused() -> None:
+    install_parallel(STATE)
+    with pytest.raises(TopologyError, match="already installed"):
+        install_parallel(STATE)
+
+
+def test_later_changes_of_the_callers_mapping_do_not_count() -> None:
+    groups: dict[str, object] = {}
+    install_parallel(STATE, groups)
+    groups["dcp"] = object()
+    assert_dcp_is_off()
+
+
+def test_injection_hides_what_is_installed_and_gives_it_back() -> None:
+    install_parallel(STATE, groups={"dcp": "real"})
+    with inject(ParallelConfig(tp_size=2, dcp_size=2), rank=1):
+        assert (get_parallel().dcp_size, get_parallel().tp_rank) == (2, 1)
+        with pytest.raises(InjectionError, match="install_parallel"):
+            install_parallel(STATE)
+    assert (get_parallel().dcp_size, get_parallel().dcp_group) == (4, "real")

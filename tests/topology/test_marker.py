@@ -1,0 +1,128 @@
+"""The marker, in pytest runs of their own: which ranks run, under which ids, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.errors import TopologyError
+from harness.topology.marker import expand
+
+pytest_plugins = ["pytester"]
+
+
+def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    pytester.makeini("[pytest]\naddopts = --strict-markers\n")
+    pytester.makepyfile(f"import pytest\nfrom harness.topology import get_parallel\n{source}")
+    return pytester.runpytest_inprocess("-p", "harness.topology.marker", "-p", "no:cacheprovider", *arguments)
+
+
+def test_ids_name_topology_and_rank(pytester: pytest.Pytester) -> None:
+    source = "@pytest.mark.topology(tp=8, dcp=[2, 4, 8])\ndef test_a(parallel): pass\n"
+    done = run(pytester, source, "--collect-only", "-q")
+    found = [line.partition("::")[2] for line in done.outlines if "::" in line]
+    assert found == [f"test_a[tp8-dcp{dcp}-rank{rank}]" for dcp in (2, 4, 8) for rank in range(8)]
+
+
+def test_each_test_runs_as_its_rank(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.mark.topology(tp=4, dcp=[2, 4])
+@pytest.mark.parametrize("other", ["x"])
+def test_asking(parallel, other):
+    group = list(get_parallel().dcp_group)
+    assert group[parallel.dcp_rank] == parallel.rank == get_parallel().tp_rank
+    assert len(group) == parallel.seed.dcp_size == parallel.ps.attn_dcp_size
+
+@pytest.mark.topology(tp=2, dcp=2)
+def test_not_asking(request):
+    assert get_parallel().dcp_size == 2
+    assert f"rank{get_parallel().dcp_rank}" in request.node.name
+
+def test_plain():
+    assert get_parallel().attn_dcp_size == 1
+"""
+    run(pytester, source, "-q").assert_outcomes(passed=11)
+
+
+def test_several_marks_add_up_and_each_rank_runs_once(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.mark.topology(tp=[1, 2], dcp=1)
+class TestMarked:
+    @pytest.mark.topology(tp=2, dcp=2)
+    @pytest.mark.topology(tp=2, dcp=[1, 2])
+    def test_a(self, parallel): pass
+"""
+    done = run(pytester, source, "--collect-only", "-q")
+    found = [line.partition("[")[2].rstrip("]") for line in done.outlines if "::" in line]
+    assert sorted(found) == [
+        "tp1-dcp1-rank0",
+        "tp2-dcp1-rank0",
+        "tp2-dcp1-rank1",
+        "tp2-dcp2-rank0",
+        "tp2-dcp2-rank1",
+    ]
+
+
+def test_the_block_is_closed_after_a_test_that_fails(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.mark.topology(tp=2, dcp=2)
+def test_failing():
+    raise RuntimeError("on purpose")
+
+def test_after():
+    assert get_parallel().attn_dcp_size == 1
+"""
+    run(pytester, source, "-q").assert_outcomes(failed=2, passed=1)
+
+
+def test_the_fixture_alone_says_what_it_needs(pytester: pytest.Pytester) -> None:
+    done = run(pytester, "def test_a(parallel): pass\n", "-q")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*fixture 'parallel' needs @pytest.mark.topology(...) on the test*"])
+
+
+def test_hooks_forwarded_by_a_second_plugin_parametrize_once(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "from harness.topology import marker\n"
+        "def pytest_configure(config): marker.configure(config)\n"
+        "def pytest_generate_tests(metafunc): marker.generate(metafunc)\n"
+        "def pytest_itemcollected(item): marker.complete(item)\n"
+    )
+    source = "@pytest.mark.topology(tp=2)\ndef test_a(parallel): pass\n"
+    run(pytester, source, "-q").assert_outcomes(passed=2)
+
+
+def test_a_mark_that_cannot_be_built_is_a_collection_error(pytester: pytest.Pytester) -> None:
+    source = "@pytest.mark.topology(tp=4, dcp=[2, 3])\ndef test_a(parallel): pass\n"
+    done = run(pytester, source, "-q")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*::test_a: mark topology: tp_size 4 is not divisible by dcp_size 3: *"])
+    done.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_the_marker_is_listed(pytester: pytest.Pytester) -> None:
+    run(pytester, "", "--markers").stdout.fnmatch_lines(
+        ["@pytest.mark.topology(tp=8, dcp=?2, 4, 8], ...): *"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "sizes", "message"),
+    [
+        ((8,), {"dcp": 2}, "was given 8, dcp"),
+        ((), {}, "was given none"),
+        ((), {"tp": 4, "dpc": 2}, r"keywords of tp, .*, but was given tp, dpc"),
+        ((), {"tp": 4, "dcp": []}, "dcp is an empty list"),
+        ((), {"tp": "4"}, "tp_size is '4'"),
+    ],
+)
+def test_marks_that_mean_nothing_are_refused(args: tuple, sizes: dict, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        expand(*args, **sizes)
+
+
+def test_every_key_reaches_the_config() -> None:
+    points = expand(tp=8, pp=2, dp=2, attn_cp=2, dcp=2, ep=4, moe_dp=2, enable_dp_attention=True)
+    config = points[-1].config
+    assert len(points) == 16
+    assert (config.attn_tp_size, config.moe_tp_size, config.pp_size, config.dcp_size) == (2, 1, 2, 2)
+    assert points[9].id == "tp8-pp2-dp2-attn_cp2-dcp2-ep4-moe_dp2-enable_dp_attentionTrue-rank9"
