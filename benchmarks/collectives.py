@@ -1,7 +1,8 @@
 """How much faster shared memory is than gloo, for each verb, group size and message size, on this machine.
 
-Forks the ranks of one group, lets them call a verb many times, and takes the median of several rounds as rank 0
-sees it. Ratios travel between machines far better than microseconds do, so the last column is what to look at.
+Forks the ranks of one group, lets them call a verb many times, and takes the median of several rounds as
+rank 0 sees it. Ratios travel between machines far better than microseconds, so look at the last columns:
+gloo/shm is against the engine's own one-hop verbs on gloo, native/shm against gloo's.
 """
 
 from __future__ import annotations

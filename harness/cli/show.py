@@ -28,7 +28,7 @@ def show(
     from harness.cli.places import reports_folder
     from harness.errors import UsageError
     from harness.ledger import Ledger
-    from harness.report import render_job, render_summary
+    from harness.report import print_summary
     from harness.verdict import to_json
 
     with Ledger.open(reports_folder(reports) / "ledger.db") as ledger:
@@ -41,8 +41,5 @@ def show(
         record = replace(record, jobs=jobs)
     if as_json:
         print_json(to_json(record))
-    elif job is not None:
-        for found in record.jobs:
-            Console().print(render_job(found))
     else:
-        Console().print(render_summary(record))
+        print_summary(record, Console())

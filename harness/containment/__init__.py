@@ -6,8 +6,10 @@ from harness.containment.deadlines import Deadline, check_nesting
 from harness.containment.devices import NvmlInventory, NvmlUnavailable
 from harness.containment.guard import Guard
 from harness.containment.pidns import PidNamespace
+from harness.containment.tree import KILL_SECONDS
 
 __all__ = [
+    "KILL_SECONDS",
     "Contained",
     "Containment",
     "Deadline",

@@ -11,14 +11,14 @@ Failure rule: whatever has been streamed before a violent end is read and kept.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from harness.containment import Contained, Deadline
+from harness.containment import KILL_SECONDS, Contained, Deadline
+from harness.errors import InfraError
 from harness.execution.events import EventTail, passed_deadline
 from harness.execution.options import RunOptions
 from harness.execution.scratch import Scratch
@@ -62,10 +62,12 @@ class Attempt:
         self.began = self.clock()
         self.due = Deadline("job", self.job.timeout_s, self.clock)
 
+    def answer(self) -> bool:
+        """Empty the doorbell; False when nobody is left who could ring it."""
+        return os.read(self.doorbell, 65536) != b""
+
     def look(self) -> list[CheckRecord]:
         """The checks that were streamed since the last look; they are the attempt's from now on."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.doorbell, 65536)
         new = self.tail.read()
         self.checks += new
         return new
@@ -79,6 +81,8 @@ class Attempt:
                 self.ask()
             case AttemptState.STOPPING:
                 self.kill()
+            case AttemptState.KILLED:
+                self.give_up()
 
     def expire(self) -> None:
         """The job's own deadline passed."""
@@ -104,10 +108,17 @@ class Attempt:
         self.due = Deadline("grace", self.options.grace_s, self.clock)
 
     def kill(self) -> None:
-        """SIGKILL to the whole tree; after it there is only the end."""
+        """SIGKILL to the whole tree."""
         self.state = AttemptState.KILLED
         self.tree.kill()
-        self.due = None
+        self.due = Deadline("kill", KILL_SECONDS, self.clock)
+
+    def give_up(self) -> None:
+        """The kernel does not let go of a process: on such a machine no result means anything."""
+        left = ", ".join(map(str, self.tree.descendants()))
+        raise InfraError(
+            "containment", f"{self.job.id}: processes {left} live on {KILL_SECONDS:g} s after SIGKILL"
+        )
 
     def end(self) -> tuple[AttemptOutcome, str]:
         """The tree is gone: free what the attempt held, and classify it."""

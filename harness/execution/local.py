@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.containment import Contained, Containment
 from harness.errors import InfraError
@@ -31,18 +34,20 @@ class LocalExecutor:
     paths: RunPaths
     options: RunOptions = field(default_factory=RunOptions)
     command: Command = pytest_command
+    clock: Callable[[], float] = time.monotonic
 
     def start(self, job: Job, *, n: int, placement: Placement) -> Attempt:
         """Start attempt `n` on its devices.
 
         Raises InfraError when the machine has no room for it, UsageError when its command cannot be executed.
         """
-        with contextlib.ExitStack() as undo:
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as ours_for_now:
             scratch = make_scratch()
             undo.callback(scratch.remove)
-            log = self._make_folder(job, n)
+            log = ours_for_now.enter_context(self._open_log(job, n))
             doorbell, theirs = os.pipe()
             undo.callback(os.close, doorbell)
+            ours_for_now.callback(os.close, theirs)
             os.set_blocking(doorbell, False)
             launch = Launch(
                 job=job,
@@ -53,33 +58,35 @@ class LocalExecutor:
                 doorbell=theirs,
                 options=self.options,
             )
-            try:
-                tree = self._spawn(launch, log)
-            finally:
-                os.close(theirs)
-            attempt = self._attempt(launch, n=n, placement=placement, tree=tree, doorbell=doorbell, scratch=scratch)
+            tree = self._spawn(launch, log)
             undo.pop_all()
-        return attempt
+        return self._attempt(launch, n=n, placement=placement, tree=tree, doorbell=doorbell, scratch=scratch)
 
-    def _make_folder(self, job: Job, n: int) -> Path:
+    def _open_log(self, job: Job, n: int) -> BinaryIO:
         try:
             self.paths.attempt_dir(job.id, n).mkdir(parents=True)
+            return self.paths.log(job.id, n).open("wb")
         except OSError as error:
             raise InfraError("reports", f"the attempt's folder cannot be made: {error}") from error
-        return self.paths.log(job.id, n)
 
-    def _spawn(self, launch: Launch, log: Path) -> Contained:
-        with log.open("wb") as output:
-            return self.containment.spawn(
-                self.command(launch),
-                cwd=self.options.cwd or Path.cwd(),
-                env=job_environment(launch),
-                stdout=output.fileno(),
-                pass_fds=(launch.doorbell,),
-            )
+    def _spawn(self, launch: Launch, log: BinaryIO) -> Contained:
+        return self.containment.spawn(
+            self.command(launch),
+            cwd=self.options.cwd or Path.cwd(),
+            env=job_environment(launch),
+            stdout=log.fileno(),
+            pass_fds=(launch.doorbell,),
+        )
 
     def _attempt(
-        self, launch: Launch, *, n: int, placement: Placement, tree: Contained, doorbell: int, scratch: Scratch
+        self,
+        launch: Launch,
+        *,
+        n: int,
+        placement: Placement,
+        tree: Contained,
+        doorbell: int,
+        scratch: Scratch,
     ) -> Attempt:
         return Attempt(
             job=launch.job,
@@ -91,4 +98,5 @@ class LocalExecutor:
             scratch=scratch,
             log_path=str(self.paths.log(launch.job.id, n)),
             options=self.options,
+            clock=self.clock,
         )

@@ -11,9 +11,9 @@ from pathlib import Path
 class RunOptions:
     """`repeat` executes each job so often; `fail_fast` starts nothing new after the first red verdict.
 
-    `faults` and `engine_args` (`name=value`) go to the engine under test. `cwd` is where jobs run (default: here).
-    `engine_shas` says what an engine kind is known to be, for the record. Seconds:
-    `grace_s` between SIGTERM and SIGKILL, `stacks_s` for processes to write their stacks before SIGTERM.
+    `faults` and `engine_args` (`name=value`) go to the engine under test. `engine_shas` says what an engine
+    kind is known to be, for the record. `cwd` is where jobs run (default: here). Seconds: `grace_s` between
+    SIGTERM and SIGKILL, `stacks_s` for processes to write their stacks before SIGTERM.
     """
 
     repeat: int = 1

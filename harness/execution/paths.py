@@ -1,9 +1,9 @@
 """`RunPaths`: every path a run writes, told in one place; nothing else joins strings under `reports/`.
 
-    reports/ledger.db                       the ledger of all runs
-    reports/slots/cpu-0                     lock files: who holds which device of this machine
-    reports/latest -> RUN                   the run that was started last
-    reports/RUN/SUITE@PROFILE[MATRIX]/N/    one attempt: events.jsonl (streamed results), job.log (its output)
+reports/ledger.db                       the ledger of all runs
+reports/slots/cpu-0                     lock files: who holds which device of this machine
+reports/latest -> RUN                   the run that was started last
+reports/RUN/SUITE@PROFILE[MATRIX]/N/    one attempt: events.jsonl (streamed results), job.log (its output)
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from harness.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,14 @@ class RunPaths:
         return self.attempt_dir(job_id, n) / "job.log"
 
     def create(self) -> None:
-        """Make the run's folder and point `latest` at it, by rename: no reader ever finds it missing."""
-        self.run_dir.mkdir(parents=True, exist_ok=True)
+        """Make the run's folder and point `latest` at it, by rename: no reader ever finds it missing.
+
+        Raises UsageError where the reports folder cannot be written.
+        """
         draft = self.reports / f".latest-{self.run}"
-        draft.symlink_to(self.run)
-        draft.replace(self.latest)
+        try:
+            self.run_dir.mkdir(parents=True, exist_ok=True)
+            draft.symlink_to(self.run)
+            draft.replace(self.latest)
+        except OSError as error:
+            raise UsageError(f"cannot write the reports folder {self.reports}: {error.strerror}") from error

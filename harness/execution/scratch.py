@@ -1,8 +1,8 @@
 """Scratch folders: the TMPDIR of one attempt, removed after it.
 
-They lie in the system's temporary folder and not under `reports/`, because a Unix socket made inside one must
-keep its path below 108 bytes. A harness that was killed cannot remove its own, so every run first sweeps those
-that no living harness holds locked. Making, locking and sweeping happen under a lock of the common parent.
+They lie in the system's temporary folder and not under `reports/`, because a Unix socket made inside one
+must keep its path below 108 bytes. A harness that was killed cannot remove its own, so every run first sweeps
+those that no living harness holds locked. Making, locking and sweeping happen under a lock of their parent.
 """
 
 from __future__ import annotations

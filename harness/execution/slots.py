@@ -1,8 +1,8 @@
 """Which devices of this machine belong to this run: one locked file per device, shared by all runs.
 
 Two `harness run` at once must not put two jobs on one slot. A lock is an flock, so the kernel lets go of it
-when its run dies, however it dies. The kernel tells nobody when a lock is let go; a run that waits for another
-one's devices therefore looks again every `LOOK_AGAIN_SECONDS`.
+when its run dies, however it dies. The kernel tells nobody when a lock is let go; a run that waits for
+another one's devices therefore looks again every `LOOK_AGAIN_SECONDS`.
 """
 
 from __future__ import annotations

@@ -131,17 +131,13 @@ class Ledger:
 
     def add_check(self, run: str, job_id: str, *, n: int, check: CheckRecord) -> None:
         """The attempt finished one check."""
+        self.add_checks(run, job_id, n=n, checks=[check])
+
+    def add_checks(self, run: str, job_id: str, *, n: int, checks: Sequence[CheckRecord]) -> None:
+        """The attempt finished these checks: one transaction, for suites whose tests end by the hundred."""
         with self._database.write() as session:
-            session.add(
-                CheckRow(
-                    attempt_pk=_attempt(session, run, job_id, n).pk,
-                    name=check.name,
-                    outcome=check.outcome.value,
-                    message=check.message,
-                    figures=check.figures,
-                    seconds=check.seconds,
-                )
-            )
+            attempt = _attempt(session, run, job_id, n)
+            session.add_all(_check_row(attempt, check) for check in checks)
 
     def end_attempt(
         self,
@@ -209,6 +205,17 @@ class Ledger:
                 )
                 for row in rows
             ]
+
+
+def _check_row(attempt: AttemptRow, check: CheckRecord) -> CheckRow:
+    return CheckRow(
+        attempt_pk=attempt.pk,
+        name=check.name,
+        outcome=check.outcome.value,
+        message=check.message,
+        figures=check.figures,
+        seconds=check.seconds,
+    )
 
 
 def _find(session: Session, run: str) -> RunRow:

@@ -34,6 +34,8 @@ def cannot_run(
     """
     reasons = [
         *_no_pool(job, pools.values()),
+        *(["a pair of prefill and decode engines cannot be launched by this release"] if job.decode else []),
+        *([f"virtual environment {job.python} cannot be used by this release"] if job.python else []),
         *(
             f"engine kind {kind} cannot be launched by this release"
             for kind in _engine_kinds(job)
@@ -49,8 +51,9 @@ def cannot_run(
 
 
 def _engine_kinds(job: Job) -> list[str]:
-    """The kinds of the engine and of the baseline, each once."""
-    return list(dict.fromkeys(spec.kind.value for spec in (job.engine, job.baseline) if spec is not None))
+    """The kinds of all engines of the job, each once."""
+    specs = (job.engine, job.prefill, job.decode, job.baseline)
+    return list(dict.fromkeys(spec.kind.value for spec in specs if spec is not None))
 
 
 def _no_pool(job: Job, pools: Iterable[ReadyPool]) -> list[str]:
@@ -60,5 +63,7 @@ def _no_pool(job: Job, pools: Iterable[ReadyPool]) -> list[str]:
     gpu, count = job.needs.gpu, devices_needed(job)
     of_kind = sorted((pool for pool in pools if pool.gpu == gpu), key=lambda pool: pool.name)
     wanted = f"no pool has {count} × {gpu} here" if gpu else f"needs {count} cpu slots"
-    clauses = ", ".join(pool.describe() for pool in of_kind) or f"no pool of {gpu or 'cpu slots'} is configured"
+    clauses = (
+        ", ".join(pool.describe() for pool in of_kind) or f"no pool of {gpu or 'cpu slots'} is configured"
+    )
     return [f"{wanted}: {clauses}" if gpu else f"{wanted}, {clauses}"]

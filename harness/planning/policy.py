@@ -62,7 +62,7 @@ class Policy:
         return frozenset(device for placed in self._running.values() for device in placed.devices)
 
     def submit(self, job: Job) -> None:
-        """The job waits from now on. One that no pool can hold is the caller's to refuse: see `cannot_run`."""
+        """The job waits from now on. ValueError for one that no pool can hold: see `cannot_run`."""
         if job.id in self._waiting or job.id in self._running:
             raise ValueError(f"job {job.id} is already submitted")
         if not candidates(job, self._pools):
@@ -88,7 +88,9 @@ class Policy:
             for pool in pools:
                 free = self._free(pool, withheld)
                 count, end = devices_needed(job), now + job.estimate_s
-                kept = pool.name not in reserved or reserved[pool.name].leaves_room_for(end=end, devices=count)
+                kept = pool.name not in reserved or reserved[pool.name].leaves_room_for(
+                    end=end, devices=count
+                )
                 if len(free) >= count and kept:
                     return self._start(job, pool, devices=free[:count], end=end)
             self._reserve(job, pools, reserved, now=now, withheld=withheld)

@@ -25,6 +25,7 @@ from harness.suites.yaml_marks import Location
 # More slots or devices than any one machine has: a typo such as 20000 should not become 20000 lock files.
 Count = Annotated[int, Strict(), Field(ge=1, le=1024)]
 
+
 class ExecutorKind(StrEnum):
     """What starts the jobs of a pool."""
 
@@ -105,7 +106,9 @@ def _read_pool(entry: object, *, mark: Mark, name: str) -> Pool | list[SourceErr
     """One pool, or what is wrong with it."""
     where: Location = ("pools", name)
     if not isinstance(entry, MarkedDict):
-        message = f"{show(entry)} is not allowed here; allowed: a mapping such as {{executor: local, slots: 2}}"
+        message = (
+            f"{show(entry)} is not allowed here; allowed: a mapping such as {{executor: local, slots: 2}}"
+        )
         return [SourceError(mark, message, field=dotted(where))]
     try:
         return Pool.model_validate(entry)

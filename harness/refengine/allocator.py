@@ -1,8 +1,8 @@
 """Logical KV pages: a free list. The same on every rank, since every rank frees and takes in the same order.
 
-A logical page holds `page_size · dcp_size` tokens, `page_size` rows of them on each rank. Page 0 is the reserved
-dummy that padding writes to; it is never handed out. Giving back a page that is not out is a bug of the caller
-and raises ValueError at once: a page with two owners would corrupt both their caches silently.
+A logical page holds `page_size · dcp_size` tokens, `page_size` rows of them on each rank. Page 0 is the
+reserved dummy that padding writes to; it is never handed out. Giving back a page that is not out is a bug of
+the caller and raises ValueError at once: a page with two owners would corrupt both their caches silently.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 
 class PageAllocator:
-    """Hands out pages 1 to `num_pages`, least recently used first, so that stale rows stay poisoned longest."""
+    """Hands out pages 1 to `num_pages`, least recently used first, so that stale rows stay poisoned
+    longest."""
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages

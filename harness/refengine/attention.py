@@ -39,7 +39,7 @@ def local_attention(
     """Attend over the tokens this rank holds; each KV head serves H / K consecutive query heads.
 
     q is [B, H, D]; k and v are [B, K, L, D], finite; `padding` [B, L] is True where a row is no token of the
-    sequence. Returns out [B, H, D] and lse [B, H] to base `LSE_BASE`, (0, -inf) for a sequence without tokens.
+    sequence. Returns out [B, H, D] and lse [B, H] to base `LSE_BASE`, (0, -inf) where there are none.
     """
     grouped = q.unflatten(1, (k.shape[1], -1))
     scores = torch.matmul(grouped, k.transpose(-1, -2)) * scale

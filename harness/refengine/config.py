@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from typing import Any
 
 from harness.errors import UsageError
 from harness.topology import KVLayout, ParallelConfig
@@ -112,9 +113,18 @@ class EngineConfig:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise UsageError(f"unknown engine arguments: {', '.join(unknown)}")
-        enums = {"dcp_comm_backend": DcpCommBackend, "comm": CommBackend, "device": Device,
-                 "start_method": StartMethod}  # fmt: skip
-        return cls(**{key: enums[key](value) if key in enums else value for key, value in values.items()})
+        typed: dict[str, Any] = {
+            key: _ENUMS[key](value) if key in _ENUMS else value for key, value in values.items()
+        }
+        return cls(**typed)
+
+
+_ENUMS: dict[str, type[StrEnum]] = {
+    "dcp_comm_backend": DcpCommBackend,
+    "comm": CommBackend,
+    "device": Device,
+    "start_method": StartMethod,
+}
 
 
 def _flag(name: str) -> str:

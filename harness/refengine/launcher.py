@@ -3,11 +3,12 @@
     launcher ─┬─ zygote ─── rank 0 … rank N-1      one socket pair between the front and each rank
               └─ front (HTTP)
 
-Phases: bind the port, make pipes, start both children; wait until the front has heard all ranks, say `ready` on
-stdout; watch until something ends. Failure rule: when any process ends that should not, all others are killed and
-reaped, one line on stderr names who died and how, and the exit code is EXIT_DIED. SIGTERM and SIGINT are the
-clean way out: exit code 0. What a start is refused for (port in use, a model that does not divide) is a
-UsageError.
+Phases: bind the port, make pipes, start both children; wait until the front has heard all ranks, say `ready`
+on stdout; watch until something ends.
+Failure rule: when any process ends that should not, all others are
+killed and reaped, one line on stderr names who died and how, and the exit code is EXIT_DIED. SIGTERM and
+SIGINT are the clean way out: exit code 0. What a start is refused for (port in use, a model that does not
+divide) is a UsageError.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from harness.refengine.model import check_model_topology, resolve_model
 from harness.refengine.process import adopt_orphans, describe_end, die_with_parent, introduce, reap_all
 from harness.refengine.wiring import Wiring
 
-# sysexits.h EX_SOFTWARE: an internal error, told apart from usage errors (2) and from death by a signal (128 + n).
+# sysexits.h EX_SOFTWARE: an internal error, told apart from usage errors (2) and from death by a signal (128
+# + n).
 EXIT_DIED = 70
 # A burst of requests connects at once; the kernel caps this at net.core.somaxconn.
 BACKLOG = 2048
@@ -134,7 +136,8 @@ class Engine:
                 waiting.unregister(self.status)
 
     def stop(self) -> None:
-        """The clean way: ask both children to end, and wait for the front to finish its answers for a moment."""
+        """The clean way: ask both children to end, and wait for the front to finish its answers for a
+        moment."""
         for _, child in self._children():
             child.terminate()
         front_end = select.poll()
@@ -142,7 +145,8 @@ class Engine:
         front_end.poll(STOP_GRACE_S * 1000)
 
     def kill(self) -> None:
-        """Kill and reap everything that is left. Ranks die with their zygote, and become children of this process."""
+        """Kill and reap everything that is left. Ranks die with their zygote, and become children of this
+        process."""
         for _, child in self._children():
             child.kill()
             child.wait()
@@ -203,7 +207,8 @@ def _refuse_early(config: EngineConfig) -> None:
 
 
 def _bind(config: EngineConfig) -> socket.socket:
-    """The listening socket. It listens from the start, so that a port in use is found here and by nobody else."""
+    """The listening socket. It listens from the start, so that a port in use is found here and by nobody
+    else."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -213,7 +218,9 @@ def _bind(config: EngineConfig) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise UsageError(f"cannot listen on {config.host}:{config.port}: {error.strerror or error}") from error
+        raise UsageError(
+            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}"
+        ) from error
     return listener
 
 

@@ -1,4 +1,5 @@
-"""`/metrics` in Prometheus' text format (version 0.0.4), with the names that SGLang uses for the same things."""
+"""`/metrics` in Prometheus' text format (version 0.0.4), with the names that SGLang uses for the same
+things."""
 
 from __future__ import annotations
 
@@ -34,30 +35,26 @@ def render(counters: Counters, *, info: dict[str, Any]) -> str:
     for field in fields(Counters):
         name, help_ = _COUNTER_NAMES[field.name]
         lines += _metric(name, help_, kind="counter", samples={"": getattr(counters, field.name)})
-    ranks = {f'{{tp_rank="{rank["tp_rank"]}"}}': rank for rank in info["ranks"]}
-    total = info["max_total_num_tokens"]
-    lines += _metric("sglang:num_running_reqs", "Requests that hold pages.", samples={"": info["running"]})
-    lines += _metric("sglang:num_queue_reqs", "Requests that wait for pages.", samples={"": info["waiting"]})
-    lines += _metric("sglang:max_total_num_tokens", "Capacity over all ranks, in tokens.", samples={"": total})
-    lines += _metric(
-        "harness:kv_rows_free",
-        "Free KV rows of each rank.",
-        samples={label: rank["kv_rows_free"] for label, rank in ranks.items()},
-    )
-    lines += _metric(
-        "harness:collectives_total",
-        "Collective calls of each rank, by group and kind.",
-        kind="counter",
-        samples={
-            f'{{tp_rank="{rank["tp_rank"]}",group="{group}",kind="{kind}"}}': count
-            for rank in info["ranks"]
-            for group, kinds in rank["collectives"].items()
-            for kind, count in kinds.items()
-        },
-    )
+    gauges = {
+        "sglang:num_running_reqs": ("Requests that hold pages.", info["running"]),
+        "sglang:num_queue_reqs": ("Requests that wait for pages.", info["waiting"]),
+        "sglang:max_total_num_tokens": ("Capacity over all ranks, in tokens.", info["max_total_num_tokens"]),
+    }
+    for name, (help_, value) in gauges.items():
+        lines += _metric(name, help_, kind="gauge", samples={"": value})
+    free = {f'{{tp_rank="{rank["tp_rank"]}"}}': rank["kv_rows_free"] for rank in info["ranks"]}
+    lines += _metric("harness:kv_rows_free", "Free KV rows of each rank.", kind="gauge", samples=free)
+    calls = {
+        f'{{tp_rank="{rank["tp_rank"]}",group="{group}",kind="{kind}"}}': count
+        for rank in info["ranks"]
+        for group, kinds in rank["collectives"].items()
+        for kind, count in kinds.items()
+    }
+    help_ = "Collective calls of each rank, by group and kind."
+    lines += _metric("harness:collectives_total", help_, kind="counter", samples=calls)
     return "\n".join(lines) + "\n"
 
 
-def _metric(name: str, help_: str, *, samples: dict[str, int], kind: str = "gauge") -> list[str]:
+def _metric(name: str, help_: str, *, kind: str, samples: dict[str, int]) -> list[str]:
     values = [f"{name}{label} {value}" for label, value in samples.items()]
     return [f"# HELP {name} {help_}", f"# TYPE {name} {kind}", *values]

@@ -16,19 +16,22 @@ from harness.refengine.requests import Progress
 from harness.refengine.sampling import SamplingSpec, Scored, sample, score
 from harness.refengine.scheduler import Running, wants_token
 
-# [log-probability or None, token id]: an entry of a prompt or an answer. The first token of a prompt has none.
+# [log-probability or None, token id]: an entry of a prompt or an answer. The first token of a prompt has
+# none.
 Entry = list[float | int | None]
 
 
 class Outputs:
-    """Details of requests in flight, by rid: of the token sampled last, and of the prompt until its first token."""
+    """Details of requests in flight, by rid: of the token sampled last, and of the prompt until its first
+    token."""
 
     def __init__(self) -> None:
         self._last: dict[str, Scored] = {}
         self._prompts: dict[str, list[Scored | None]] = {}
 
     def sample(self, batch: Batch, logits: Tensor, running: Mapping[str, Running]) -> dict[str, int]:
-        """Sample a token for every chunk that ends at its sequence's end; logits are [rows, vocab] in chunk order."""
+        """Sample a token for every chunk that ends at its sequence's end; logits are [rows, vocab] in chunk
+        order."""
         ends: list[int] = []
         row = 0
         for chunk in batch.chunks:

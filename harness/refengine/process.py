@@ -2,8 +2,8 @@
 
 The engine lives and dies as a group. Each process asks the kernel for SIGKILL when its parent ends
 (PR_SET_PDEATHSIG), the launcher adopts orphans (PR_SET_CHILD_SUBREAPER) so that it can reap all of them, and
-no process needs to run any code for the others to be cleaned up. Where prctl is missing (not Linux) a kill -9 of
-the launcher may leave processes; `UNPROTECTED` says so at start.
+no process needs to run any code for the others to be cleaned up. Where prctl is missing (not Linux) a kill -9
+of the launcher may leave processes; `UNPROTECTED` says so at start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when process `parent` ends. Called first in a child; ends it at once if the parent is gone already.
+    """Be killed when process `parent` ends. Called first in a child; ends it at once if the parent is gone
+    already.
 
     The kernel ties this to the parent's *thread* that started the child: start children from the main thread.
     """
@@ -51,7 +52,8 @@ def adopt_orphans() -> None:
 def introduce(title: str) -> None:
     """Name this process in ps, and write all stacks to stderr on SIGUSR1.
 
-    SIGINT of a terminal reaches the whole foreground group; only the launcher acts on it, so it is ignored here.
+    SIGINT of a terminal reaches the whole foreground group; only the launcher acts on it, so it is ignored
+    here.
     """
     setproctitle(f"harness-engine {title}")
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -59,7 +61,7 @@ def introduce(title: str) -> None:
 
 
 def describe_end(wait_status: int) -> str:
-    """"was killed by SIGKILL" or "exited with code 3", from a status of waitpid."""
+    """ "was killed by SIGKILL" or "exited with code 3", from a status of waitpid."""
     if os.WIFSIGNALED(wait_status):
         number = os.WTERMSIG(wait_status)
         try:

@@ -1,11 +1,12 @@
 """One rank: the step loop around scheduler and model.
 
-Every step starts with one broadcast from rank 0, the `Control` message: the tokens sampled in the last step and
-what the front has sent since. From it each rank's scheduler makes the same batch, so a step needs no other
-agreement. Queries are answered between two steps, on each rank's own pipe: together the answers are one
+Every step starts with one broadcast from rank 0, the `Control` message: the tokens sampled in the last step
+and what the front has sent since. From it each rank's scheduler makes the same batch, so a step needs no
+other agreement. Queries are answered between two steps, on each rank's own pipe: together the answers are one
 consistent picture of the engine. Rank 0 blocks on its pipe only while there is nothing to compute; the others
 then wait in the broadcast.
-Failure rule: an error ends the process, and with it the engine; the zygote sees it.
+Failure rule: an error ends the process, and with it the engine; the zygote sees
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from harness.topology.state import KINDS
 def run_rank(
     config: EngineConfig, *, rank: int, pipe: int, plumbing: Plumbing, faults: Sequence[str]
 ) -> NoReturn:
-    """Serve as TP rank `rank` until killed. Raises UsageError where the model cannot be held as configured."""
+    """Serve as TP rank `rank` until killed. Raises UsageError where the model cannot be held as
+    configured."""
     introduce(f"rank {rank}/{config.tp} tp{config.tp} dcp{config.dcp}")
     torch.set_num_threads(1)
     parallel = config.parallel()
@@ -118,9 +120,7 @@ class RankLoop:
         """The control message of this step, the same on all ranks."""
         if not self.leads:
             return Control.from_bytes(self.comms.tp.broadcast_bytes(None))
-        control = Control(
-            sampled=self._sampled, messages=self.mailbox.collect(wait=self.scheduler.idle)
-        )
+        control = Control(sampled=self._sampled, messages=self.mailbox.collect(wait=self.scheduler.idle))
         self._sampled = {}
         self.comms.tp.broadcast_bytes(control.to_bytes())
         return control
@@ -175,7 +175,8 @@ class RankLoop:
         }
 
     def _rows(self) -> dict[str, Any]:
-        """Which token each row of this rank holds, and (rank 0) which tokens the requests in flight have there."""
+        """Which token each row of this rank holds, and (rank 0) which tokens the requests in flight have
+        there."""
         pool = self.runner.pool
         requests = [
             {

@@ -1,9 +1,9 @@
 """What processes of the engine say to each other: requests, queries, the control message of a step, progress.
 
 Plain values with a JSON form. The front sends `GenerateRequest`, `Abort` and `Query` to rank 0; rank 0 packs
-what it got, together with the tokens it sampled, into one `Control` message a step, which it broadcasts, so that
-every rank's scheduler sees the same events in the same order. Ranks answer the front with dictionaries whose
-"type" is a `Said`.
+what it got, together with the tokens it sampled, into one `Control` message a step, which it broadcasts, so
+that every rank's scheduler sees the same events in the same order. Ranks answer the front with dictionaries
+whose "type" is a `Said`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def message_from_dict(values: dict[str, Any]) -> Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """Everything that changes a scheduler's state in one step: tokens sampled in the last one, then messages."""
+    """Everything that changes a scheduler's state in one step: tokens sampled in the last one, then
+    messages."""
 
     sampled: dict[str, int]
     messages: tuple[Message, ...] = ()

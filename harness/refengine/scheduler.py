@@ -1,13 +1,14 @@
 """Continuous batching without I/O: which requests run, in which pages, and what the next step computes.
 
-Every rank holds one scheduler and feeds it the same events in the same order, so all hold the same state and no
-rank is told what to do. A step is: `commit` the tokens sampled for the batch planned before, `add` and `abort`
-what arrived, `take_freed` for the pool, `plan` the next batch.
+Every rank holds one scheduler and feeds it the same events in the same order, so all hold the same state and
+no rank is told what to do. A step is: `commit` the tokens sampled for the batch planned before, `add` and
+`abort` what arrived, `take_freed` for the pool, `plan` the next batch.
 
-Admission is first come, first served, and reserves the pages of a request's whole length, prompt and answer, so
-that no running request is ever sent back. Prompts are computed in chunks; while some are, steps alternate between
-chunks and decoding, so that a long prompt does not stall the answers in flight.
-Failure rule: what can never fit is refused by `add` with the numbers; everything else is answered in full.
+Admission is first come, first served, and reserves the pages of a request's whole length, prompt and answer,
+so that no running request is ever sent back. Prompts are computed in chunks; while some are, steps alternate
+between chunks and decoding, so that a long prompt does not stall the answers in flight.
+Failure rule: what
+can never fit is refused by `add` with the numbers; everything else is answered in full.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """A request that holds pages. `tokens` is prompt then answer; the first `kv_len` of them are in the pool."""
+    """A request that holds pages. `tokens` is prompt then answer; the first `kv_len` of them are in the
+    pool."""
 
     request: GenerateRequest
     index: int
@@ -60,7 +62,8 @@ class Running:
 
 
 class Scheduler:
-    """`waiting` in order of arrival, `running` by rid in order of admission, `planned` the batch in flight."""
+    """`waiting` in order of arrival, `running` by rid in order of admission, `planned` the batch in
+    flight."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -87,7 +90,8 @@ class Scheduler:
         self.waiting.append(request)
 
     def abort(self, rid: str) -> list[Progress]:
-        """End a request now, waiting or running; nothing where it is unknown. Never between plan and commit."""
+        """End a request now, waiting or running; nothing where it is unknown. Never between plan and
+        commit."""
         if rid in self.running:
             self._release(self.running[rid])
         else:
@@ -177,7 +181,8 @@ class Scheduler:
 
 
 def wants_token(batch: Batch, running: Mapping[str, Running]) -> list[bool]:
-    """For each chunk whether a token is sampled from its last row: not for a prompt's chunks before the last."""
+    """For each chunk whether a token is sampled from its last row: not for a prompt's chunks before the
+    last."""
     return [chunk.start + len(chunk.tokens) >= running[chunk.rid].prompt_len for chunk in batch.chunks]
 
 
@@ -189,15 +194,12 @@ def refuse(request: GenerateRequest, *, limits: Limits) -> str | None:
             f"input_len {prompt} + max_new_tokens {new} = {prompt + new} is above the model's context of "
             f"{limits.max_positions} tokens"
         )
-    page = limits.layout.widened_page_size
-    total = limits.capacity.max_total_num_tokens
-    if request_fits(
-        input_len=prompt, max_new_tokens=new, widened_page_size=page, max_total_num_tokens=total
-    ):
+    if request_fits(input_len=prompt, max_new_tokens=new, layout=limits.layout, capacity=limits.capacity):
         return None
+    page, total = limits.layout.widened_page_size, limits.capacity.max_total_num_tokens
     return (
-        f"input_len {prompt} (rounded up to whole pages of {page}) + max_new_tokens {new} + one page of {page} "
-        f"must stay below max_total_num_tokens {total}; the request can never fit"
+        f"input_len {prompt} (rounded up to whole pages of {page}) + max_new_tokens {new} + one page of "
+        f"{page} must stay below max_total_num_tokens {total}; the request can never fit"
     )
 
 

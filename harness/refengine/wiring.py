@@ -1,6 +1,8 @@
-"""What a launcher hands to the processes it starts: the configuration and the numbers of inherited descriptors.
+"""What a launcher hands to the processes it starts: the configuration and the numbers of inherited
+descriptors.
 
-It travels as one JSON argument, `--wiring`, so that no process reads files, ports or names to find the others.
+It travels as one JSON argument, `--wiring`, so that no process reads files, ports or names to find the
+others.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ FLAG = "--wiring"
 class Wiring:
     """One child's view of its engine.
 
-    `parent` is the process it must not outlive, `launcher` the one the user started. `pipes[r]` is this side's
-    end of the socket between the front and rank r. `status` is the pipe to the launcher: one JSON object a line,
-    written whole. `listener` is the bound HTTP socket (front only). `entry` is the command that starts a zygote;
-    `rank` and `plumbing` are set where that command is to become one rank instead (start method spawn).
+    `parent` is the process it must not outlive, `launcher` the one the user started. `pipes[r]` is this
+    side's end of the socket between the front and rank r. `status` is the pipe to the launcher: one JSON
+    object a line, written whole. `listener` is the bound HTTP socket (front only). `entry` is the command
+    that starts a zygote; `rank` and `plumbing` are set where that command is to become one rank instead
+    (start method spawn).
     """
 
     config: EngineConfig
@@ -42,7 +45,8 @@ class Wiring:
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Wiring:
-        """The inverse of `to_argv`. Raises UsageError for anything else: only a launcher starts these processes."""
+        """The inverse of `to_argv`. Raises UsageError for anything else: only a launcher starts these
+        processes."""
         if len(argv) != 2 or argv[0] != FLAG:
             raise UsageError("this process is started by the launcher: use `harness engine serve`")
         values = json.loads(argv[1])

@@ -1,9 +1,10 @@
 """The parent of all ranks: imports torch once, makes what ranks share, forks them, and watches them.
 
-Phases: import and prepare, with one thread only (a fork of a process that has run OpenMP threads hangs); start
-the ranks by fork, or by running its own entry point again with a rank number where CUDA forbids fork; wait. A
-rank never ends on its own, so the first end of one is reported to the launcher, the others are killed, and the
-exit code is EXIT_RANK_DIED. SIGTERM kills the ranks too, and is no failure: they hold nothing worth saving.
+Phases: import and prepare, with one thread only (a fork of a process that has run OpenMP threads hangs);
+start the ranks by fork, or by running its own entry point again with a rank number where CUDA forbids fork;
+wait. A rank never ends on its own, so the first end of one is reported to the launcher, the others are
+killed, and the exit code is EXIT_RANK_DIED. SIGTERM kills the ranks too, and is no failure: they hold nothing
+worth saving.
 
 An entry point that patches seams calls `main` after it has done so.
 """
@@ -24,8 +25,8 @@ from harness.refengine.process import describe_end, die_with_parent, introduce
 from harness.refengine.wiring import Wiring
 
 EXIT_RANK_DIED = 70
-# A killed rank makes its peers fail within microseconds over some backends. After the first end, this long the
-# others' ends are collected too, so that a kill is told apart from the errors it caused.
+# A killed rank makes its peers fail within microseconds over some backends. After the first end, this long
+# the others' ends are collected too, so that a kill is told apart from the errors it caused.
 AFTERSHOCK_S = 0.1
 
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM}
@@ -63,7 +64,8 @@ def _zygote(wiring: Wiring, *, faults: Sequence[str]) -> int:
     from harness.refengine.rank import run_rank
 
     plumbing = create_plumbing(config)
-    # Move everything that exists out of the collector's sight: ranks then never copy those pages by touching them.
+    # Move everything that exists out of the collector's sight: ranks then never copy those pages by touching
+    # them.
     gc.collect()
     gc.freeze()
     zygote = os.getpid()
@@ -93,7 +95,8 @@ def _become_rank(wiring: Wiring, *, rank: int) -> None:
 
 
 def _spawn(wiring: Wiring, *, rank: int, plumbing: tuple[int, ...]) -> int:
-    """Start one rank in a fresh interpreter, through the same entry point, so that it patches the same seams."""
+    """Start one rank in a fresh interpreter, through the same entry point, so that it patches the same
+    seams."""
     zygote = os.getpid()
     child = wiring.for_rank(rank, parent=zygote, plumbing=plumbing)
 

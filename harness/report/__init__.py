@@ -5,7 +5,7 @@ from harness.report.json import render_json, write_json
 from harness.report.junit import render_junit, write_junit
 from harness.report.plain_view import PlainView
 from harness.report.rich_view import RichView
-from harness.report.summary import counts, print_summary, summary
+from harness.report.summary import counts, print_job, print_summary, render_job, render_summary
 from harness.report.terminal import choose_view
 from harness.report.wording import reproduce
 
@@ -15,11 +15,13 @@ __all__ = [
     "RichView",
     "choose_view",
     "counts",
+    "print_job",
     "print_summary",
+    "render_job",
     "render_json",
     "render_junit",
+    "render_summary",
     "reproduce",
-    "summary",
     "write_json",
     "write_junit",
 ]

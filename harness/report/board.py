@@ -69,19 +69,21 @@ class Board:
         lane.finished_checks = lane.red_checks = 0
         lane.started = self._clock()
 
-    def check(self, job_id: str, check: CheckRecord) -> None:
-        """One check of the running attempt is done."""
+    def check(self, job_id: str, check: CheckRecord) -> Lane:
+        """One check of the running attempt is done; returns its job."""
         lane = self._lanes[job_id]
         lane.finished_checks += 1
         lane.red_checks += check.outcome in RED_CHECKS
+        return lane
 
-    def finish(self, job: JobRecord) -> None:
-        """The job has its verdict."""
+    def finish(self, job: JobRecord) -> Lane:
+        """The job has its verdict; returns it as the board shows it."""
         lane = self._lanes[job.id]
         lane.seconds = self.elapsed(lane)
         lane.started = None
         lane.look = WAITING if job.verdict is None else VERDICT_LOOKS[job.verdict]
         lane.note = job.reason
+        return lane
 
     def elapsed(self, lane: Lane) -> float:
         """Seconds of the running attempt so far; of the last one once the job is done."""

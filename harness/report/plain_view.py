@@ -25,7 +25,7 @@ from harness.report.wording import (
     told_by,
     what_it_says,
 )
-from harness.verdict import AttemptOutcome, AttemptRecord, CheckRecord, JobRecord, JobTicket
+from harness.verdict import AttemptOutcome, AttemptRecord, CheckOutcome, CheckRecord, JobRecord, JobTicket
 
 # Seconds of silence before a sign of life: often enough to follow, rare enough for a log of an hour.
 SILENCE_S = 15.0
@@ -60,7 +60,10 @@ class PlainView:
 
     def check_finished(self, job_id: str, check: CheckRecord) -> None:
         with self._lock:
-            self._board.check(job_id, check)
+            lane = self._board.check(job_id, check)
+            # plain tests end by the thousand: only those that did not pass are worth a line
+            if not lane.ticket.checks and check.outcome is CheckOutcome.PASSED:
+                return
             said = Text.assemble(f"{check.name} ", (check.outcome.value, check_style(check.outcome)))
             self._say(job_id, said, what_it_says(check), seconds=check.seconds)
 
@@ -76,13 +79,17 @@ class PlainView:
 
     def job_finished(self, job: JobRecord) -> None:
         with self._lock:
-            self._board.finish(job)
+            lane = self._board.finish(job)
             told = told_by(job.last_checks, job.reason) or (
                 bool(job.attempts) and job.attempts[-1].reason == job.reason
             )
             how = look(job)
             said = Text(how.word.upper(), style=how.style)
-            self._say(job.id, said, "" if told else first_line(job.reason), seconds=job.seconds or None)
+            tests = (
+                f"{lane.finished_checks:,} tests" if lane.finished_checks and not lane.ticket.checks else ""
+            )
+            why = "" if told else first_line(job.reason)
+            self._say(job.id, said, "; ".join(filter(None, [why, tests])), seconds=job.seconds or None)
 
     def close(self) -> None:
         with self._lock:

@@ -21,6 +21,9 @@ from harness.verdict import AttemptRecord, CheckRecord, JobRecord, JobTicket, Ve
 # Redraws a second: fast enough to look alive, slow enough to cost nothing beside eight ranks on two cores.
 _REFRESH_PER_S = 4
 
+# Columns of what a job is doing, or why it ended as it did; half of it on a narrow screen.
+_ACTIVITY_COLUMNS = 60
+
 # Below this many columns the devices are left out: the name of a job matters more.
 _WIDE = 100
 
@@ -65,16 +68,17 @@ class RichView:
     def render(self) -> RenderableType:
         """The table as it stands now."""
         wide = self._console.width >= _WIDE
-        table = Table(box=None, padding=(0, 2, 0, 0), expand=False, show_header=False)
-        table.add_column(no_wrap=True, overflow="ellipsis")
+        table = Table.grid(padding=(0, 2, 0, 0))
+        # on a narrow screen rich shortens the two columns that may wrap, and their cells end in an ellipsis
+        table.add_column()
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, overflow="ellipsis", max_width=60 if wide else 26)
+        table.add_column(max_width=_ACTIVITY_COLUMNS if wide else _ACTIVITY_COLUMNS // 2)
         table.add_column(no_wrap=True, justify="right")
-        if wide:
-            table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
+        table.add_column(no_wrap=True, overflow="ellipsis", style="dim")
         for lane in self._shown():
-            table.add_row(*self._cells(lane)[: 6 if wide else 5])
+            cells = self._cells(lane)
+            table.add_row(*(cells if wide else cells[:-1]))
         return Group(table, self._foot())
 
     def _shown(self) -> list[Lane]:
@@ -86,15 +90,15 @@ class RichView:
 
     def _cells(self, lane: Lane) -> list[Text]:
         ticket = lane.ticket
-        again = f" ({lane.attempt})" if lane.attempt > 1 else ""
-        started = lane.running or lane.seconds
         name = ticket.id.replace(f"@{ticket.profile}", "")
+        again = f" ({lane.attempt})" if lane.attempt > 1 else ""
+        tone = "red" if lane.red_checks else "" if lane.running else "dim"
         return [
-            Text.assemble((f"{lane.look.glyph} ", lane.look.style), name),
+            _one_line(f"{lane.look.glyph} {name}", style=lane.look.style),
             Text(ticket.profile, style="dim"),
             Text(lane.look.word + again, style=lane.look.style),
-            Text(printable(lane.activity), style="red" if lane.red_checks else "" if lane.running else "dim"),
-            Text(duration(self._board.elapsed(lane)) if started else ""),
+            _one_line(lane.activity, style=tone),
+            Text(duration(self._board.elapsed(lane)) if lane.running or lane.seconds else ""),
             Text(devices(lane.devices) if lane.running else ""),
         ]
 
@@ -104,3 +108,7 @@ class RichView:
         for text, style in counts:
             foot.append(text, style=style).append("  ")
         return foot.append(duration(self._board.run_seconds), style="dim")
+
+
+def _one_line(text: str, *, style: str) -> Text:
+    return Text(printable(text.replace("\n", " ")), style=style, no_wrap=True, overflow="ellipsis")

@@ -7,7 +7,7 @@ with its reason, the place of its log and the command that runs it again. Also w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -19,8 +19,10 @@ from harness.report.wording import (
     WAITING,
     attempt_style,
     check_style,
+    devices,
     duration,
     first_line,
+    key_figures,
     look,
     printable,
     reproduce,
@@ -29,7 +31,6 @@ from harness.report.wording import (
 )
 from harness.verdict import (
     RED_CHECKS,
-    AttemptRecord,
     CheckOutcome,
     CheckRecord,
     JobRecord,
@@ -71,8 +72,20 @@ _TO_ACT_ON = frozenset(_ORDER[4:])
 
 def print_summary(run: RunRecord, console: Console) -> None:
     """Prints the summary: wrapped to a terminal's width, one line a fact in a pipe or file."""
-    width = console.width if console.is_terminal else None
-    console.print(summary(run, width=width), highlight=False, soft_wrap=True)
+    _print(render_summary(run, width=_width(console)), console)
+
+
+def print_job(run: RunRecord, job: JobRecord, console: Console) -> None:
+    """Prints everything about one job of the run."""
+    _print(render_job(job, run=run, width=_width(console)), console)
+
+
+def _print(text: Text, console: Console) -> None:
+    console.print(text, highlight=False, soft_wrap=True)
+
+
+def _width(console: Console) -> int | None:
+    return console.width if console.is_terminal else None
 
 
 def counts(run: RunRecord) -> Text:
@@ -83,13 +96,24 @@ def counts(run: RunRecord) -> Text:
     return Text(", ").join(parts) if parts else Text("nothing was selected", style="yellow")
 
 
-def summary(run: RunRecord, *, width: int | None = None) -> Text:
+def render_summary(run: RunRecord, *, width: int | None = None) -> Text:
     """The whole summary; messages are wrapped to `width` columns if it is given, paths and commands never."""
     jobs = sorted(run.jobs, key=lambda job: (_ORDER.index(job.verdict), job.suite, job.profile))
     lines = [_first_line(run)]
     for job in jobs:
-        lines += [Text(), _head(job), *(line for fact in _facts(run, job) for line in fact.lines(width))]
+        lines += [Text(), *_lines(job, [*_attempts(job), *_checks(job), *_ending(job, run)], width)]
     return Text("\n").join(lines)
+
+
+def render_job(job: JobRecord, *, run: RunRecord | None = None, width: int | None = None) -> Text:
+    """Everything about one job: what ran where, every check with its figures, log and command."""
+    facts = [*_identity(job), *_attempts(job, all_of_them=True)]
+    for check in job.last_checks:
+        facts.append(_check_fact(check))
+        figures = key_figures(check.figures)
+        if check.message and figures:
+            facts.append(_Fact(label=Text(), text=_dim(figures)))
+    return Text("\n").join(_lines(job, [*facts, *_ending(job, run, always=True)], width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +129,10 @@ class _Fact:
         indent = " " * (2 + max(_LABEL_COLUMNS, self.label.cell_len) + 2)
         wrapped = self._wrapped(None if width is None else max(_LEAST_TEXT, width - len(indent)))
         for number, line in enumerate(wrapped):
-            label = (
-                Text("  ").append_text(self.label).append(" " * len(indent)) if number == 0 else Text(indent)
-            )
-            label.truncate(len(indent))
-            line.rstrip()
-            yield label.append_text(line)
+            label = Text("  ").append_text(self.label) if number == 0 else Text()
+            label.pad_right(len(indent) - label.cell_len)
+            label.append_text(line).rstrip()
+            yield label
 
     def _wrapped(self, room: int | None) -> list[Text]:
         if room is None or not self.wraps:
@@ -134,29 +156,49 @@ def _head(job: JobRecord) -> Text:
     return head.append(f"  {duration(job.seconds)}", style="dim") if job.seconds else head
 
 
-def _facts(run: RunRecord, job: JobRecord) -> Iterator[_Fact]:
-    for attempt in _worth_telling(job):
-        outcome = Text().append(attempt.outcome or "running", style=attempt_style(attempt.outcome))
-        outcome.append(f"  {first_line(attempt.reason)}" if attempt.reason else "")
-        yield _Fact(label=_dim(f"attempt {attempt.n}"), text=outcome)
-    for check in _listed(job):
-        yield _check_fact(check)
+def _lines(job: JobRecord, facts: Sequence[_Fact], width: int | None) -> list[Text]:
+    return [_head(job), *(line for fact in facts for line in fact.lines(width))]
+
+
+def _identity(job: JobRecord) -> Iterator[_Fact]:
+    if job.matrix:
+        point = ", ".join(f"{key} {value}" for key, value in job.matrix.items())
+        yield _Fact(label=_dim("matrix"), text=Text(printable(point)))
+    if job.engine_sha:
+        yield _Fact(label=_dim("engine"), text=Text(printable(job.engine_sha)))
+
+
+def _attempts(job: JobRecord, *, all_of_them: bool = False) -> Iterator[_Fact]:
+    """Every attempt where there was more than one: a retry never erases the first failure."""
+    if len(job.attempts) < 2 and not all_of_them:
+        return
+    for attempt in job.attempts:
+        text = Text().append(attempt.outcome or "running", style=attempt_style(attempt.outcome))
+        text.append(f"  {first_line(attempt.reason)}" if attempt.reason else "")
+        where = " ".join(filter(None, [printable(attempt.node), devices(attempt.devices)]))
+        if all_of_them:
+            text.append(f"  {duration(attempt.seconds)}" + (f" on {where}" if where else ""), style="dim")
+        yield _Fact(label=_dim(f"attempt {attempt.n}"), text=text)
+
+
+def _checks(job: JobRecord) -> Iterator[_Fact]:
+    return map(_check_fact, _listed(job))
+
+
+def _ending(job: JobRecord, run: RunRecord | None, *, always: bool = False) -> Iterator[_Fact]:
+    """Why, where it is not told yet; where to look and how to do it again, where a user acts."""
     if job.reason and job.verdict is not Verdict.PASSED and not told_by(job.last_checks, job.reason):
         yield _Fact(label=_dim("why"), text=Text(first_line(job.reason)))
-    if job.verdict not in _TO_ACT_ON:
+    if job.verdict not in _TO_ACT_ON and not always:
         return
     if job.attempts and job.attempts[-1].log_path:
         yield _Fact(label=_dim("log"), text=Text(printable(job.attempts[-1].log_path)), wraps=False)
-    yield _Fact(label=_dim("again"), text=Text(printable(reproduce(run, job)), style="bold"), wraps=False)
+    command = reproduce(job, argv=() if run is None else run.argv)
+    yield _Fact(label=_dim("again"), text=Text(printable(command), style="bold"), wraps=False)
 
 
 def _dim(text: str) -> Text:
     return Text(text, style="dim")
-
-
-def _worth_telling(job: JobRecord) -> tuple[AttemptRecord, ...]:
-    """Every attempt where there was more than one: a retry never erases the first failure."""
-    return job.attempts if len(job.attempts) > 1 else ()
 
 
 def _listed(job: JobRecord) -> Iterator[CheckRecord]:

@@ -20,7 +20,6 @@ from harness.verdict import (
     CheckOutcome,
     CheckRecord,
     JobRecord,
-    RunRecord,
     Verdict,
     finding,
 )
@@ -32,7 +31,15 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _FIGURE_CHARS = 40
 
 # Options of `harness run` that change what a job does: a command to reproduce must repeat them.
-_STICKY_OPTIONS = ("--fault", "--target", "--engine-ref", "--source")
+_STICKY_OPTIONS = (
+    "--fault",
+    "--engine-arg",
+    "--target",
+    "--engine-ref",
+    "--source",
+    "--catalogue",
+    "--pools",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,15 +154,15 @@ def key_figures(figures: Mapping[str, JSON]) -> str:
 def _figure(value: JSON) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    if isinstance(value, list | dict):
+    if value is None or isinstance(value, list | dict):
         return ""
     return printable(str(value))
 
 
-def reproduce(run: RunRecord, job: JobRecord) -> str:
-    """The command that runs this job again, with the options of this run that change what it does."""
+def reproduce(job: JobRecord, *, argv: Sequence[str] = ()) -> str:
+    """The command that runs this job again, with the options of the run's `argv` that change what it does."""
     command = ["harness", "run", job.suite, "--profile", job.profile]
-    arguments = iter(run.argv)
+    arguments = iter(argv)
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name in _STICKY_OPTIONS:

@@ -22,7 +22,7 @@ from harness.suites.yaml_marks import Location, MarkedDict, MarkedList, mark_at
 def suggest(word: str, allowed: Iterable[str]) -> str:
     """`; did you mean 'x'? (allowed: ...)` for a name that is none of `allowed`."""
     names = list(allowed)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"{hint} (allowed: {', '.join(names) or 'no keys'})"
 

@@ -70,9 +70,12 @@ def _base_path(tree: MarkedDict, path: Path) -> Path:
             tree, f"{show(written)} is not a file; allowed: the path of one file, relative to this one"
         )
     base = path.parent / written
-    if not base.is_file():
-        raise _error(tree, f"{show(written)} does not exist; allowed: a file, relative to this one")
-    return base
+    try:
+        if base.is_file():
+            return base
+    except OSError:  # a name longer than the file system takes
+        pass
+    raise _error(tree, f"{show(written)} does not exist; allowed: a file, relative to this one")
 
 
 def _error(tree: MarkedDict, message: str) -> SourceError:

@@ -80,6 +80,8 @@ def _with_variables(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     done = {key: value if key == "propertyNames" else _with_variables(value) for key, value in node.items()}
+    if "patternProperties" in done:  # pydantic leaves keys that do not match unchecked
+        done["additionalProperties"] = False
     scalar = done.get("type") in ("integer", "number", "boolean") or _narrow_text(done)
     return {"anyOf": [done, _VARIABLE]} if scalar else done
 

@@ -25,15 +25,15 @@ def select(
     A pattern is a glob over suite names (`*` crosses `/`) or an exact upstream name. Raises UsageError for a
     pattern without match, and when tags or trigger leave nothing.
     """
+    if not patterns:
+        raise UsageError("no pattern was given; allowed: globs over suite names, such as 'dcp/*'")
     chosen = {suite.name: suite for pattern in patterns for suite in _matching(catalogue, pattern)}
     named = [chosen[name] for name in sorted(chosen)]
     wanted = sorted(set(tags))
     tagged = [suite for suite in named if set(wanted) <= set(suite.tags)]
     if not tagged:
         have = ", ".join(sorted({tag for suite in named for tag in suite.tags})) or "none"
-        raise UsageError(
-            f"no selected suite has the tags {', '.join(wanted) or '(none given)'}; tags there: {have}"
-        )
+        raise UsageError(f"no selected suite has the tags {', '.join(wanted)}; tags there: {have}")
     triggered = [suite for suite in tagged if trigger is None or trigger in suite.triggers]
     if not triggered:
         have = ", ".join(sorted({name for suite in tagged for name in suite.triggers})) or "none"

@@ -8,6 +8,7 @@ raises `SourceError` at its place; nothing else escapes.
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,6 +37,11 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 50
 # Counted with aliases written out, so that nine aliases of nine aliases of ... are refused.
 MAX_NODES = 10_000
+
+# Two private-use characters, which no file may hold itself.
+_SHIELDS = "\ue000\ue001"
+_UNSHIELD = str.maketrans(_SHIELDS, "{}")
+_VARIABLE = re.compile(r"\$\{([^{}\n]*)\}")
 
 Location = tuple[str | int, ...]
 
@@ -98,7 +104,7 @@ def mark_at(tree: MarkedDict, location: Location, *, key: bool = False) -> Mark:
 
 def load_yaml(path: Path) -> Node:
     """The one document of `path`; raises SourceError for all that is not plain, small, clear YAML."""
-    text = _read(path)
+    text = _shield(_read(path))
     builder = _Builder(path)
     try:
         for event in _events(text):
@@ -113,6 +119,18 @@ def load_yaml(path: Path) -> Node:
         # PyYAML hands escapes such as "\UFFFFFFFF" and huge %YAML versions to chr() and int() unchecked.
         raise SourceError(builder.last, "an escape or number after this place is out of range") from None
     return builder.result()
+
+
+def _shield(text: str) -> str:
+    """`text` with the braces of `${x}` made ordinary characters, so that `{dcp: ${dcp}}` needs no quotes.
+
+    Lengths stay, and with them all positions; `_unshield` puts the braces back into each scalar.
+    """
+    return _VARIABLE.sub(rf"${_SHIELDS[0]}\1{_SHIELDS[1]}", text)
+
+
+def _unshield(text: str) -> str:
+    return text.translate(_UNSHIELD)
 
 
 def _events(text: str) -> Iterator[Event]:
@@ -150,6 +168,10 @@ def _decode(path: Path, data: bytes) -> str:
         raise SourceError(Mark(path, 1, 1), "the file is empty; allowed: one YAML mapping")
     if (tab := text.find("\t")) >= 0:
         raise SourceError(_mark_of(path, text, tab), "a tab; allowed: spaces")
+    for private in _SHIELDS:
+        if (index := text.find(private)) >= 0:
+            found = f"the private character U+{ord(private):04X}"
+            raise SourceError(_mark_of(path, text, index), f"{found}; allowed: text that others can read")
     return text
 
 
@@ -240,8 +262,9 @@ class _Builder:
 
     def _scalar(self, event: ScalarEvent) -> object:
         try:
-            check_text(event.value)
-            return resolve_plain(event.value) if event.style is None else event.value
+            text = _unshield(event.value)
+            check_text(text)
+            return resolve_plain(text) if event.style is None else text
         except ScalarError as error:
             raise SourceError(self.last, str(error)) from None
 

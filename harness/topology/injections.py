@@ -78,13 +78,16 @@ def current() -> Injection | None:
     Raises InjectionError in a thread that has not copied the context of an open injection, and in a thread or
     task that copied one and outlived it.
     """
-    for injection in reversed(_stack.get()):
+    stack = _stack.get()
+    for injection in reversed(stack):
         if injection.is_open:
             return injection
-        if not injection.lingers:
+        if not injection.lingers and injection.opener != Place.here():
             raise InjectionError(
                 f"topology was read after {injection} ended, by a thread or task started in it"
             )
+    if stack:
+        _stack.set(())  # only what lingers: tasks started from now on shall not inherit it
     _refuse_strangers()
     return None
 

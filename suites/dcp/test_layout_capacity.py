@@ -56,21 +56,22 @@ def test_capacity_is_what_can_be_dealt(dcp: int, interleave: int) -> None:
     assert Capacity(rows_per_rank=page * pages, dcp_size=dcp).max_total_num_tokens == dealt
 
 
-@pytest.mark.parametrize("kv_heads", [1, 2, 4, 8])
 @pytest.mark.parametrize(("tp", "dcp"), GROUPS)
-def test_a_budget_holds_as_many_more_tokens_as_kv_heads_allow(tp: int, dcp: int, kv_heads: int) -> None:
-    """dcp ranks share the tokens, but each stores the heads of the whole group: copies eat up the gain."""
+def test_a_budget_holds_more_tokens_by_as_much_as_copies_vanish(tp: int, dcp: int) -> None:
+    """dcp ranks share the tokens, but each stores the heads of its whole group: more copies, less gain."""
 
-    def tokens(dcp_size: int) -> int:
+    def tokens_and_copies(kv_heads: int, dcp_size: int) -> tuple[int, Fraction]:
         heads = heads_of_rank(kv_heads, tp=tp, dcp=dcp_size)
         row = row_bytes(num_layers=2, kv_heads_per_rank=heads, head_dim=16, dtype_bytes=4)
-        # a budget that every row size divides, with one page of one row to reserve
+        # what is left beside the reserved row can be divided by the rows of 1 to 8 heads
         rows = rows_for_budget(budget_bytes=row + 8 * 8 * 256 * 16, row_bytes=row, page_size=1)
-        return Capacity(rows_per_rank=rows, dcp_size=dcp_size).max_total_num_tokens
+        copies = Fraction(tp * heads, kv_heads * dcp_size)
+        return Capacity(rows_per_rank=rows, dcp_size=dcp_size).max_total_num_tokens, copies
 
-    copies_before = Fraction(tp * heads_of_rank(kv_heads, tp=tp, dcp=1), kv_heads)
-    copies_after = Fraction(tp * heads_of_rank(kv_heads, tp=tp, dcp=dcp), kv_heads * dcp)
-    assert Fraction(tokens(dcp), tokens(1)) == copies_before / copies_after
+    for kv_heads in (1, 2, 4, 8):
+        tokens_alone, copies_alone = tokens_and_copies(kv_heads, 1)
+        tokens, copies = tokens_and_copies(kv_heads, dcp)
+        assert Fraction(tokens, tokens_alone) == copies_alone / copies, kv_heads
 
 
 @pytest.mark.parametrize("dcp", [1, 2, 4, 8])

@@ -109,8 +109,9 @@ def test_the_end_is_told_truthfully(containment: Containment, log: int, code: st
 
 
 def test_a_polite_command_ends_within_the_grace(containment: Containment, log: int, until: Until) -> None:
-    code = "import signal,sys; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True); signal.pause()"
-    tree = containment.spawn([*PYTHON, "-c", code], cwd=HERE, env=os.environ, stdout=log)
+    code = "import signal,sys; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True)"
+    argv = [*PYTHON, "-c", f"{code}; signal.pause()"]
+    tree = containment.spawn(argv, cwd=HERE, env=os.environ, stdout=log)
     until(lambda: os.fstat(log).st_size > 0, "the command has its handler")
     assert tree.terminate(grace_s=GRACE) == Ended(exit_code=5)
 

@@ -97,6 +97,11 @@ class RankForker:
         self._helper.communicate()
 
 
+def kinds(comms: Comms, rank: int, scenario: Scenario) -> list[str]:
+    """Which implementation the plumbing chose for each group."""
+    return [type(comms.tp).__name__, type(comms.dcp).__name__]
+
+
 def disagree(comms: Comms, rank: int, scenario: Scenario) -> str:
     """The last rank calls something else than the others; all must hear of it."""
     try:
@@ -148,6 +153,7 @@ def _wait_as_orphan(write_end: int) -> None:
 
 PROGRAMS: dict[str, Callable[[Comms, int, Scenario], Any]] = {
     "random": run_program,
+    "kinds": kinds,
     "disagree": disagree,
     "counted": counted,
     "orphaned": orphaned,

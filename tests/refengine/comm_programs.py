@@ -168,8 +168,8 @@ def _sum(inputs: list[Tensor]) -> Tensor:
 def same(a: Tensor | bytes | None, b: Tensor | bytes | None) -> bool:
     """Bit for bit, shape and dtype included."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
-    return type(a) is type(b) and a == b
+        return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a, b))
+    return type(a) is type(b) and bool(a == b)
 
 
 def calls_by_kind(scenario: Scenario, group: str) -> dict[str, int]:

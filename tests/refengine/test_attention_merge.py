@@ -1,4 +1,4 @@
-"""Partial attention and its merge against attention over all tokens at once, in fp64, written out head by head."""
+"""Partial attention and its merge against attention over all tokens at once, in fp64, head by head."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def attention_by_hand(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def drawn(seed: int, *lengths: int, peak: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries [B, H, D] and padded keys and values [B, K, max length, D]; padding holds large finite values."""
+    """Queries [B, H, D], keys and values [B, K, max length, D] padded with large finite values."""
     generator = torch.Generator().manual_seed(seed)
     q = torch.randn(len(lengths), HEADS, SIZE, generator=generator) * peak
     k, v = torch.randn(2, len(lengths), KV_HEADS, max(1, *lengths), SIZE, generator=generator)
@@ -47,7 +47,9 @@ def padding(width: int, lengths: list[int]) -> Tensor:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(0, 9), min_size=2, max_size=5), st.sampled_from([0.1, 1.0, 20.0]), st.integers(0, 99))
+@given(
+    st.lists(st.integers(0, 9), min_size=2, max_size=5), st.sampled_from([0.1, 1.0, 20.0]), st.integers(0, 99)
+)
 def test_local_attention_equals_attention_by_hand(lengths: list[int], peak: float, seed: int) -> None:
     q, k, v = drawn(seed, *lengths, peak=peak)
     out, lse = local_attention(q, k, v, padding(k.shape[2], lengths), scale=1.0)

@@ -57,6 +57,15 @@ def test_inherited_descriptors_are_enough_to_connect(forker: RankForker, backend
     assert_expected(scenario, forker.run(scenario))
 
 
+@pytest.mark.parametrize(
+    ("backend", "kind"),
+    [("shm", "ShmCommunicator"), ("gloo", "OneHopCommunicator"), ("native", "NativeCommunicator")],
+)
+def test_each_backend_is_what_it_says(forker: RankForker, backend: str, kind: str) -> None:
+    """Equal results cannot tell backends apart, so that one is not tested in another's name."""
+    assert forker.run(Scenario(backend=backend, program="kinds", tp=2, dcp=2)) == [[kind, kind]] * 2
+
+
 @given(
     topology=st.sampled_from(TOPOLOGIES),
     seed=st.integers(0, 2**16),

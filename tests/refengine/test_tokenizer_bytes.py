@@ -36,7 +36,9 @@ def test_marks_and_lone_surrogates_do_no_harm() -> None:
     assert encode("hi", bos=False) == [104, 105]
 
 
-@pytest.mark.parametrize(("tokens", "said"), [([], "no tokens"), ([1, 258], "token 258 at place 1"), ([-1], "-1")])
+@pytest.mark.parametrize(
+    ("tokens", "said"), [([], "no tokens"), ([1, 258], "token 258 at place 1"), ([-1], "-1")]
+)
 def test_ids_outside_the_vocabulary_are_named(tokens: list[int], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check_tokens(tokens)

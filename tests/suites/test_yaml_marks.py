@@ -9,11 +9,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from suite_helpers import place, write
 
 from harness.errors import Mark, SourceError
 from harness.suites import MarkedDict, MarkedList, load_yaml, mark_at
 from harness.suites.yaml_marks import MAX_BYTES
-from tests.suites.helpers import place, write
 
 
 def refused(folder: Path, data: str | bytes) -> SourceError:
@@ -78,6 +78,7 @@ def test_a_place_that_was_not_written_is_its_innermost_written_ancestor(tmp_path
         ('a: "\\UFFFFFFFF"\n', (1, 1), "out of range"),
         ('a: "\\ud800"\n', (1, 4), "the character U+D800"),
         ('a: "\\0"\n', (1, 4), "the character U+0000"),
+        ("a: 1\n# \ue001\n", (2, 3), "the private character U+E001"),
         ("a: 1\nb: \x07\n", (2, 4), "a control character"),
     ],
 )
@@ -180,6 +181,7 @@ def test_the_deepest_nesting_is_read(tmp_path: Path) -> None:
         ("'010'", "010"),
         ('"a\\tb"', "a\tb"),
         ("=", "="),
+        ("[${x}, '${y}', a${z}b]", ["${x}", "${y}", "a${z}b"]),
         ("9" * 18, int("9" * 18)),
     ],
 )
@@ -187,7 +189,8 @@ def test_scalars(tmp_path: Path, text: str, value: object) -> None:
     tree = load_yaml(write(tmp_path, f"a: {text}\n"))
     assert isinstance(tree, dict)
     assert tree["a"] == value
-    assert type(tree["a"]) is type(value)
+    assert isinstance(tree["a"], type(value))
+    assert isinstance(tree["a"], bool) == isinstance(value, bool)
 
 
 @pytest.mark.parametrize(
@@ -219,23 +222,21 @@ def test_scalars_that_mean_two_things_are_refused(tmp_path: Path, text: str, say
     assert place(error) == (1, 4)
 
 
+texts = st.text("ab :#-'\"[]{}é\n", max_size=6)
+keys = st.text("abc d", min_size=1, max_size=3)
+scalars = st.none() | st.booleans() | st.integers(-(10**17), 10**17) | texts
 trees = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**17), 10**17) | st.text("ab :#-'\"[]{}é\n", max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text("abc d", min_size=1, max_size=3), inner, max_size=4)
-    ),
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
     max_leaves=12,
 )
+documents = st.dictionaries(keys, trees, min_size=1, max_size=4)
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    tree=st.dictionaries(st.text("abc", min_size=1, max_size=3), trees, min_size=1, max_size=4),
-    flow=st.booleans(),
-)
+@given(tree=documents, flow=st.booleans())
 def test_what_pyyaml_writes_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, tree: object, flow: bool
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, object], flow: bool
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "written.yaml"
     path.write_text(yaml.safe_dump(tree, default_flow_style=flow, allow_unicode=True), encoding="utf-8")

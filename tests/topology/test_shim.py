@@ -140,6 +140,23 @@ def test_a_generator_closed_by_another_thread_undoes_its_block() -> None:
         assert place() == (2, 1)
 
 
+@pytest.mark.parametrize("make_context", [contextvars.Context, contextvars.copy_context])
+def test_a_generator_closed_in_another_context_undoes_its_block(make_context: Callable) -> None:
+    reads = worker_reads(TP8, 3)
+    next(reads)
+    make_context().run(reads.close)
+    assert place() == (1, 0)
+    assert in_thread(place) == (1, 0)
+
+
+def test_threads_started_after_a_block_closed_elsewhere_inherit_nothing() -> None:
+    reads = worker_reads(TP8, 3)
+    next(reads)
+    contextvars.Context().run(reads.close)
+    copied = contextvars.copy_context()
+    assert in_thread(lambda: copied.run(place)) == (1, 0)
+
+
 def test_a_thread_without_the_context_raises_instead_of_answering_one() -> None:
     with inject(TP8, rank=5) as worker:
         for read in (place, lambda: worker.attn_dcp_size, get_parallel, lambda: worker.dcp_group):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, final
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -53,7 +53,6 @@ class Communicator(ABC):
         self.size = size
         self.counts: dict[str, int] = {verb.value: 0 for verb in Verb}
 
-    @final
     def all_gather(self, x: Tensor, *, dim: int = 0) -> Tensor:
         """The tensors of all ranks joined along `dim` in rank order: [.., n, ..] gives [.., size * n, ..]."""
         dim = self._start(Verb.ALL_GATHER, x, dim)
@@ -61,7 +60,6 @@ class Communicator(ABC):
             return x.repeat([self.size if d == dim else 1 for d in range(x.ndim)])
         return self._gather(Verb.ALL_GATHER, x.contiguous()).movedim(0, dim).flatten(dim, dim + 1)
 
-    @final
     def reduce_scatter(self, x: Tensor, *, dim: int = 0) -> Tensor:
         """This rank's slice along `dim` of the sum over ranks: [.., size * n, ..] gives [.., n, ..].
 
@@ -73,12 +71,12 @@ class Communicator(ABC):
                 f"reduce_scatter over {self.name} cannot split dim {dim} of length {x.shape[dim]} "
                 f"into {self.size} equal parts"
             )
-        parts = x.unflatten(dim, (self.size, x.shape[dim] // self.size)).movedim(dim, 0)
+        width = x.shape[dim] // self.size
+        parts = x.view(*x.shape[:dim], self.size, width, *x.shape[dim + 1 :]).movedim(dim, 0)
         if self._is_local(x):
             return parts[0].clone(memory_format=torch.contiguous_format)
         return self._sum_of_parts(parts.contiguous())
 
-    @final
     def all_to_all(self, x: Tensor) -> Tensor:
         """[size, ...] to [size, ...]: row i of the result is what rank i had in its row `self.rank`."""
         self._start(Verb.ALL_TO_ALL, x, 0)
@@ -90,7 +88,6 @@ class Communicator(ABC):
             return x.clone(memory_format=torch.contiguous_format)
         return self._transpose(Verb.ALL_TO_ALL, x.contiguous())
 
-    @final
     def all_reduce(self, x: Tensor) -> Tensor:
         """The sum over ranks, in a new tensor, bit-identical on each rank."""
         self._count(Verb.ALL_REDUCE)
@@ -98,7 +95,6 @@ class Communicator(ABC):
             return x.clone(memory_format=torch.contiguous_format)
         return self._sum(x.contiguous())
 
-    @final
     def broadcast(self, x: Tensor, *, src: int = 0) -> Tensor:
         """The tensor of group rank `src`; the others pass one of equal shape and dtype, its values unused."""
         self._count(Verb.BROADCAST)
@@ -107,7 +103,6 @@ class Communicator(ABC):
             return x.clone(memory_format=torch.contiguous_format)
         return self._broadcast(x.contiguous(), src=src)
 
-    @final
     def broadcast_bytes(self, data: bytes | None, *, src: int = 0) -> bytes:
         """The bytes of group rank `src`, whose length only it knows; the others pass None.
 
@@ -124,7 +119,6 @@ class Communicator(ABC):
             return data
         return self._broadcast_bytes(data, src=src)
 
-    @final
     def barrier(self) -> None:
         """Returns on no rank before all have called it."""
         self._count(Verb.BARRIER)

@@ -161,7 +161,7 @@ class ShmCommunicator(Communicator):
         """Write [to, ...] and meet; yields what is for this rank, in pieces: (piece, [from, elements])."""
         mine = x.view(self.size, -1)
         for piece, slots in self._pieces(mine.shape[1], x.dtype, rows=self.size):
-            parts = slots.unflatten(1, (self.size, -1))  # [from, to, elements]
+            parts = slots.view(self.size, self.size, -1)  # [from, to, elements]
             parts[self.rank].copy_(mine[:, piece])
             self._meet(verb, x.nbytes)
             yield piece, parts[:, self.rank]

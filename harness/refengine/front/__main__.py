@@ -1,4 +1,5 @@
-"""Entry point of the front process; started by the launcher with the listening socket and the ranks' pipes."""
+"""Entry point of the front process; started by the launcher with the listening socket and the ranks'
+pipes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def main(argv: list[str]) -> int:
             log_level="warning",
             access_log=False,
             lifespan="off",
-            # The launcher kills this process after its own grace; answers that could still end must do so before.
+            # The launcher kills this process after its own grace; answers that could still end must do so
+            # before.
             timeout_graceful_shutdown=1,
         )
     )

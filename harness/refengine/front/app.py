@@ -1,8 +1,8 @@
 """The HTTP surface: SGLang's native endpoints, the OpenAI ones, and the proof of what ran.
 
-Routes only translate: bodies to prompts, generations to answers, ranks' answers to one picture. Every error has
-the shape {"error": {"message", "type", "code"}}: 400 for what the caller got wrong, 503 while the engine is not
-(or no longer) there.
+Routes only translate: bodies to prompts, generations to answers, ranks' answers to one picture. Every error
+has the shape {"error": {"message", "type", "code"}}: 400 for what the caller got wrong, 503 while the engine
+is not (or no longer) there.
 """
 
 from __future__ import annotations

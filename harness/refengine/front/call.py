@@ -1,13 +1,14 @@
 """One HTTP call in flight: the requests it put to the engine, and their answers as they grow.
 
-`Call.progress()` yields a generation each time it has gained a token or ended; a plain answer just exhausts it.
-However a call ends (answered, refused, client gone), `close` aborts what the engine still computes for it.
+`Call.progress()` yields a generation each time it has gained a token or ended; a plain answer just exhausts
+it. However a call ends (answered, refused, client gone), `close` aborts what the engine still computes for
+it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,8 @@ from harness.refengine.requests import FinishType, GenerateRequest, Said
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A token, its log-probability (None for a prompt's first), and the likeliest tokens there: [(logprob, id)]."""
+    """A token, its log-probability (None for a prompt's first), and the likeliest tokens there: [(logprob,
+    id)]."""
 
     token: int
     logprob: float | None
@@ -36,7 +38,8 @@ class Prompt:
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
-    """One answer. `output` grows by a token at a time; `finish` is SGLang's finish_reason once it has ended."""
+    """One answer. `output` grows by a token at a time; `finish` is SGLang's finish_reason once it has
+    ended."""
 
     index: int
     request: GenerateRequest
@@ -86,7 +89,8 @@ class Call:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     async def start(self) -> None:
-        """Put all requests to the engine. Raises UsageError for a rid that is in flight, before any is sent."""
+        """Put all requests to the engine. Raises UsageError for a rid that is in flight, before any is
+        sent."""
         rids = [generation.request.rid for generation in self.generations]
         for rid in rids:
             if self._link.in_flight(rid) or rids.count(rid) > 1:
@@ -95,7 +99,7 @@ class Call:
         for generation in self.generations:
             await self._link.submit(generation.request, self._events)
 
-    async def progress(self) -> AsyncIterator[Generation]:
+    async def progress(self) -> AsyncGenerator[Generation, None]:
         """Each generation that moved on, until all have ended. Raises UsageError where the engine refuses one
         (the others are aborted by `close`), EngineGoneError where it ends."""
         while self._by_rid:
@@ -125,6 +129,4 @@ class Call:
 
 
 def _scored(token: int, logprob: float | None, top: Sequence[Sequence[Any]] | None) -> Scored:
-    return Scored(
-        token=token, logprob=logprob, top=tuple((float(lp), int(id_)) for lp, id_ in top or ())
-    )
+    return Scored(token=token, logprob=logprob, top=tuple((float(lp), int(id_)) for lp, id_ in top or ()))

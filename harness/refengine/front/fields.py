@@ -1,4 +1,5 @@
-"""What native and OpenAI requests have in common: strict fields, and the one way from their values to a `Prompt`.
+"""What native and OpenAI requests have in common: strict fields, and the one way from their values to a
+`Prompt`.
 
 Unknown fields and values of the wrong type are refused by pydantic; what this engine does not implement is
 accepted at its neutral value only, since an ignored `top_p` would be a wrong answer.
@@ -60,7 +61,8 @@ def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
 
 
 def tokens_of(prompt: str | list[int], *, vocab_size: int) -> tuple[int, ...]:
-    """Token ids of a text or checked ids. Raises UsageError for an empty prompt or ids outside the vocabulary."""
+    """Token ids of a text or checked ids. Raises UsageError for an empty prompt or ids outside the
+    vocabulary."""
     if isinstance(prompt, str):
         if not prompt:
             raise UsageError("the prompt is empty; at least one character is needed")

@@ -1,9 +1,10 @@
 """The front's end of the pipes: requests to rank 0, answers from all ranks. Runs in the front's event loop.
 
-Nothing here blocks: asyncio streams read and write the pipes as they become ready, and a sender waits (`drain`)
-while rank 0 has not read what was sent before.
-Failure rule: when one rank's pipe ends, the engine is gone for good; every call in flight and every later one
-gets EngineGoneError, and the launcher ends this process.
+Nothing here blocks: asyncio streams read and write the pipes as they become ready, and a sender waits
+(`drain`) while rank 0 has not read what was sent before.
+Failure rule: when one rank's pipe ends, the engine
+is gone for good; every call in flight and every later one gets EngineGoneError, and the launcher ends this
+process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from typing import Any
 
 from harness.errors import EngineDiedError
 from harness.refengine.frames import LENGTH_BYTES, encode_frame, frame_length
-from harness.refengine.requests import Abort, GenerateRequest, Message, Query, QueryKind, Said, message_to_dict
+from harness.refengine.requests import (
+    Abort,
+    GenerateRequest,
+    Message,
+    Query,
+    QueryKind,
+    Said,
+    message_to_dict,
+)
 from harness.refengine.wiring import Wiring
 
 Event = dict[str, Any]
@@ -66,7 +75,8 @@ class EngineLink:
         await self._send(request)
 
     def abort(self, rid: str) -> None:
-        """Ask to end a request; its inbox gets the end. Does not wait, so it can be called while being cancelled."""
+        """Ask to end a request; its inbox gets the end. Does not wait, so it can be called while being
+        cancelled."""
         if rid in self._inboxes and not self._gone:
             self._writers[0].write(encode_frame(message_to_dict(Abort(rid=rid))))
 

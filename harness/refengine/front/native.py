@@ -67,7 +67,7 @@ class GenerateBody(Strict):
         """Whether the answer is a list, which it is for a list of one prompt too."""
         if self.text is not None:
             return isinstance(self.text, list)
-        return bool(self.input_ids) and isinstance(self.input_ids[0], list)
+        return bool(self.input_ids) and all(isinstance(one, list) for one in self.input_ids or ())
 
     def prompts(self, *, vocab_size: int) -> list[Prompt]:
         """One Prompt for each. Raises UsageError naming the field that does not fit."""
@@ -77,7 +77,7 @@ class GenerateBody(Strict):
         logprobs = _each("return_logprob", self.return_logprob, count)
         starts = _each("logprob_start_len", self.logprob_start_len, count)
         tops = _each("top_logprobs_num", self.top_logprobs_num, count)
-        rids = _each("rid", self.rid, count) if isinstance(self.rid, list) else self._numbered_rids(count)
+        rids = self._rids(count)
         return [
             make_prompt(
                 tokens_of(source, vocab_size=vocab_size),
@@ -104,14 +104,17 @@ class GenerateBody(Strict):
             raise UsageError("the prompt has no tokens; at least one is needed")
         return [given]
 
-    def _numbered_rids(self, count: int) -> list[str | None]:
+    def _rids(self, count: int) -> list[str | None]:
         """One rid names one request; several get `rid_0`, `rid_1`, …"""
+        if isinstance(self.rid, list):
+            listed: Sequence[str] = _each("rid", self.rid, count)
+            return [*listed]
         if self.rid is None or not self.is_list:
-            return [None if self.rid is None else str(self.rid)] * count
+            return [self.rid] * count
         return [f"{self.rid}_{i}" for i in range(count)]
 
 
-def _each(name: str, value: T | list[T], count: int) -> list[T]:
+def _each(name: str, value: T | list[T], count: int) -> Sequence[T]:
     """The value of each prompt: listed, or the same for all."""
     if not isinstance(value, list):
         return [value] * count
@@ -147,7 +150,7 @@ def stream_event(generation: Generation, *, is_list: bool) -> dict[str, Any]:
 
 
 def finite(number: float | None) -> float | None:
-    """JSON has no NaN and no infinity; a model that computes them answers null, which no reader takes for a number."""
+    """JSON has no NaN and no infinity: a model that computes them answers null."""
     return number if number is not None and math.isfinite(number) else None
 
 

@@ -89,17 +89,15 @@ class CompletionBody(OpenAIBody):
         if given == []:
             raise UsageError("the prompt is empty; at least one token is needed")
         sources = given if isinstance(given, list) and isinstance(given[0], (str, list)) else [given]
-        rids = [self.rid] if self.rid is None or len(sources) == 1 else [f"{self.rid}_{i}" for i in range(len(sources))]
-        rids = rids * len(sources) if len(rids) == 1 else rids
         return [
             self._prompt(
                 tokens_of(source, vocab_size=vocab_size),
-                rid=rid,
+                rid=self.rid if self.rid is None or len(sources) == 1 else f"{self.rid}_{i}",
                 limit=self.max_tokens or DEFAULT_COMPLETION_TOKENS,
                 logprobs=self.logprobs is not None,
                 top=self.logprobs or 0,
             )
-            for source, rid in zip(sources, rids, strict=True)
+            for i, source in enumerate(sources)
         ]
 
 

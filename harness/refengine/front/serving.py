@@ -1,7 +1,8 @@
-"""Running a call for an HTTP client: to its end, or as a stream of events, and never longer than the client stays.
+"""Running a call for an HTTP client: to its end, or as a stream of events, and never longer than the client
+stays.
 
-An HTTP call that is refused has had no answer yet, so a stream begins only once its first event is there: until
-then an error is still a status code.
+An HTTP call that is refused has had no answer yet, so a stream begins only once its first event is there:
+until then an error is still a status code.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class AsciiJSONResponse(JSONResponse):
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events of a call. Ends the call however the response ends, the client's leaving included."""
+    """Server-sent events of a call. Ends the call however the response ends, the client's leaving
+    included."""
 
     def __init__(self, call: Call, events: AsyncIterator[bytes]) -> None:
         super().__init__(events, media_type="text/event-stream")

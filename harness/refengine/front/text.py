@@ -8,7 +8,8 @@ from harness.refengine.tokenizer import StreamDecoder
 
 
 class AnswerText:
-    """`text` is what may be shown so far; it only ever grows. `matched` is the stop string that ended the answer.
+    """`text` is what may be shown so far; it only ever grows. `matched` is the stop string that ended the
+    answer.
 
     Two things are held back: the bytes of an unfinished character, and an end that may become a stop string.
     """

@@ -85,8 +85,9 @@ def write(ledger: Ledger, record: RunRecord) -> str:
                 devices=attempt.devices,
                 log_path=attempt.log_path,
             )
-            for check in attempt.checks:
+            for check in attempt.checks[:1]:
                 ledger.add_check(run, job.id, n=attempt.n, check=check)
+            ledger.add_checks(run, job.id, n=attempt.n, checks=attempt.checks[1:])
             assert attempt.outcome is not None
             ledger.end_attempt(
                 run,

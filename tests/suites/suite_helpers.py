@@ -52,3 +52,9 @@ def only_error(folder: Path, text: str) -> SourceError:
 
 def place(error: SourceError) -> tuple[int, int]:
     return error.mark.line, error.mark.column
+
+
+def text_at(error: SourceError) -> str:
+    """The rest of the line that an error points at."""
+    line = error.mark.file.read_text(encoding="utf-8").splitlines()[error.mark.line - 1]
+    return line[error.mark.column - 1 :]

@@ -1,4 +1,4 @@
-"""Several processes write at once; one is killed in mid-write: nothing acknowledged is lost, the other goes on."""
+"""Processes write at once; one is killed in mid-write: nothing acknowledged is lost, the other goes on."""
 
 from __future__ import annotations
 

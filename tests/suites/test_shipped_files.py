@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from suite_helpers import DATA, REPOSITORY
 
 from harness.suites import (
-    BatchParams,
     EngineKind,
     ParityParams,
     ProfileName,
@@ -17,7 +17,6 @@ from harness.suites import (
 )
 from harness.suites.rules import REFERENCE_INTERLEAVE, REFERENCE_PAGE_SIZE
 from harness.topology import dcp_groups
-from tests.suites.helpers import DATA, REPOSITORY
 
 SUITES = REPOSITORY / "suites"
 
@@ -64,18 +63,6 @@ def test_both_profiles_of_a_parity_suite_have_one_topology(dcp: int, tp: int, gr
         assert (job.engine.parallel.tp, job.engine.parallel.dcp) == (tp, dcp)
         assert job.baseline.parallel.dcp == 1
         assert len(dcp_groups(job.engine.parallel.config())) == groups
-
-
-@pytest.mark.parametrize("dcp", [2, 4, 8])
-def test_the_largest_burst_of_a_cpu_suite_has_to_queue_and_can_be_answered(dcp: int) -> None:
-    (job,) = expand(load_suite(SUITES / f"dcp/parity_dcp{dcp}.yaml", root=SUITES), ProfileName.CPU)
-    (batch,) = [check.params for check in job.checks if isinstance(check.params, BatchParams)]
-    assert job.engine
-    page = job.engine.args["page-size"] * dcp
-    pool = job.engine.args["max-total-tokens"]
-    pages_each = -(-(batch.prompt_len + batch.max_new_tokens) // page)
-    assert max(batch.sizes) * pages_each * page > pool
-    assert pages_each * page + page < pool
 
 
 def test_a_page_and_every_shard_boundary_lie_inside_the_parity_lengths() -> None:

@@ -1,0 +1,156 @@
+"""`harness run`: load → select → plan → execute → judge → report, one line each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import (
+    CatalogueOption,
+    EngineArgOption,
+    PatternsArgument,
+    PoolOption,
+    PoolsOption,
+    ProfileChoice,
+    ProfileOption,
+    ReportsOption,
+    TagsOption,
+    TriggerOption,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from harness.execution import RunOptions
+    from harness.planning import ReadyPool
+    from harness.suites import Job
+    from harness.verdict import RunRecord
+
+
+def run(
+    patterns: PatternsArgument,
+    profile: ProfileOption = ProfileChoice.AUTO,
+    tags: TagsOption = None,
+    trigger: TriggerOption = None,
+    pool: PoolOption = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="Inject this fault into the engine under test; repeatable. See: harness faults list"),
+    ] = None,
+    engine_arg: EngineArgOption = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Run each job this often; a mix of verdicts is flaky.")] = 1,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Start nothing new after a failure.")] = False,
+    allow_flaky: Annotated[bool, typer.Option("--allow-flaky", help="Do not fail the run for flaky jobs.")] = False,
+    require_all: Annotated[
+        bool, typer.Option("--require-all", help="Exit 3 when any job did not run, also under --profile auto.")
+    ] = False,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the run as JSON here; - is stdout.")] = None,
+    catalogue: CatalogueOption = None,
+    pools: PoolsOption = None,
+    reports: ReportsOption = None,
+) -> None:
+    """Run suites, and leave a verdict for each.
+
+    Exit 0: passed. 1: a job failed, timed out or is flaky. 3: something could not be judged. 2: wrong usage.
+
+    Example: harness run 'dcp/*' --tags smoke --junit out.xml
+    """
+    from harness.cli.selection import selected_jobs, split_commas, working_pools
+    from harness.execution import RunOptions
+
+    jobs = selected_jobs(patterns, profile=profile, tags=tags, trigger=trigger, catalogue=catalogue)
+    options = RunOptions(
+        repeat=repeat,
+        fail_fast=fail_fast,
+        faults=tuple(_known_faults(fault or [])),
+        engine_args=tuple(split_commas(engine_arg or [])),
+        engine_shas=_engine_shas(),
+    )
+    _check_outputs(junit, json)
+    record = _execute(jobs, working_pools(pools, only=pool), options=options, reports=reports, quiet=json == Path("-"))
+    _report(record, junit=junit, json=json)
+    raise typer.Exit(
+        _exit_code(record, by_name=profile is not ProfileChoice.AUTO, require_all=require_all, allow_flaky=allow_flaky)
+    )
+
+
+def _known_faults(given: Sequence[str]) -> list[str]:
+    """The ids, checked before anything starts. Raises UsageError with near names."""
+    from harness.faults import get_fault
+
+    return [get_fault(fault).id for fault in given]
+
+
+def _engine_shas() -> Mapping[str, str]:
+    """The reference engine is part of this checkout, so its identity is the checkout's."""
+    from harness.cli.places import harness_sha
+
+    return {"reference": harness_sha()}
+
+
+def _check_outputs(*files: Path | None) -> None:
+    """Refuse an output that could not be written before hours of work are spent on it."""
+    from harness.errors import UsageError
+
+    for file in files:
+        if file is not None and file != Path("-") and not file.absolute().parent.is_dir():
+            raise UsageError(f"{file} cannot be written: {file.parent} is no folder")
+
+
+def _execute(
+    jobs: list[Job], pools: dict[str, ReadyPool], *, options: RunOptions, reports: Path | None, quiet: bool
+) -> RunRecord:
+    from rich.console import Console
+
+    from harness.cli.places import harness_sha, reports_folder
+    from harness.cli.selection import why_not
+    from harness.execution import RunPaths, execute
+    from harness.ledger import Ledger
+    from harness.report import choose_view
+
+    folder = reports_folder(reports)
+    # JSON on stdout must stay JSON: the talk goes to stderr then.
+    console = Console(stderr=quiet)
+    with Ledger.open(folder / "ledger.db") as ledger:
+        run_id = ledger.start_run(harness_sha=harness_sha(), argv=sys.argv[1:])
+        return execute(
+            jobs,
+            pools=pools,
+            ledger=ledger,
+            run_id=run_id,
+            paths=RunPaths(reports=folder, run=run_id),
+            view=choose_view(console),
+            cannot=why_not(pools),
+            options=options,
+        )
+
+
+def _report(record: RunRecord, *, junit: Path | None, json: Path | None) -> None:
+    from rich.console import Console
+
+    from harness.cli.output import print_json
+    from harness.report import print_summary, write_json, write_junit
+    from harness.verdict import to_json
+
+    if junit is not None:
+        write_junit(record, junit)
+    if json == Path("-"):
+        print_json(to_json(record))
+    elif json is not None:
+        write_json(record, json)
+    print_summary(record, Console(stderr=json == Path("-")))
+
+
+def _exit_code(record: RunRecord, *, by_name: bool, require_all: bool, allow_flaky: bool) -> int:
+    from harness.verdict import Judged, Verdict, exit_code
+
+    judged = [
+        Judged(verdict=job.verdict or Verdict.NOT_RUN, asked_by_name=by_name) for job in record.jobs
+    ]
+    return exit_code(
+        judged, require_all=require_all, allow_flaky=allow_flaky, interrupted=record.interrupted
+    )

@@ -1,0 +1,133 @@
+"""What happens in a run: told to the ledger, then to the live view, and kept per job until it is judged."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.execution.lifecycle import declared_checks
+from harness.execution.options import RunOptions
+from harness.ledger import Ledger
+from harness.planning import Placement
+from harness.suites import Job
+from harness.verdict import (
+    AttemptOutcome,
+    AttemptRecord,
+    CheckRecord,
+    JobRecord,
+    JobTicket,
+    LiveView,
+    Verdict,
+    judge_job,
+    needs_retry,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class JobProgress:
+    """A job and its finished attempts."""
+
+    job: Job
+    attempts: list[AttemptRecord] = field(default_factory=list)
+
+    def wants_another(self, *, repeat: int) -> bool:
+        """Whether an attempt is to follow: the machine spoiled the last one, or `repeat` asks for more."""
+        if self.attempts and self.attempts[-1].outcome is AttemptOutcome.INFRA:
+            return needs_retry(self.attempts)
+        return sum(attempt.outcome is not AttemptOutcome.INFRA for attempt in self.attempts) < repeat
+
+
+@dataclass(slots=True, kw_only=True)
+class Recorder:
+    """The one writer of a run's results."""
+
+    ledger: Ledger
+    run: str
+    view: LiveView
+    options: RunOptions
+    node: str = field(default_factory=socket.gethostname)
+
+    def run_started(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self.ledger.add_job(
+                self.run,
+                job.id,
+                suite=job.suite,
+                profile=str(job.profile),
+                matrix=dict(job.matrix),
+                engine_sha=engine_sha(job, self.options.engine_shas),
+            )
+        self.view.run_started([_ticket(job) for job in jobs])
+
+    def attempt_started(self, job: Job, *, n: int, placement: Placement, log_path: str) -> None:
+        devices = placement.devices
+        self.ledger.start_attempt(self.run, job.id, n=n, node=self.node, devices=devices, log_path=log_path)
+        self.view.job_started(job.id, attempt=n, node=self.node, devices=devices)
+
+    def check_finished(self, job: Job, *, n: int, check: CheckRecord) -> None:
+        self.ledger.add_check(self.run, job.id, n=n, check=check)
+        self.view.check_finished(job.id, check)
+
+    def attempt_finished(self, job: Job, attempt: AttemptRecord) -> None:
+        assert attempt.outcome is not None, "a finished attempt has an outcome"
+        self.ledger.end_attempt(
+            self.run,
+            job.id,
+            n=attempt.n,
+            outcome=attempt.outcome,
+            reason=attempt.reason,
+            seconds=attempt.seconds,
+        )
+        self.view.attempt_finished(job.id, attempt)
+
+    def job_finished(
+        self, progress: JobProgress, *, not_run: str | None = None, skipped: str | None = None
+    ) -> Verdict:
+        """Judge the job by what it did; `not_run` and `skipped` say why it did not do (all of) it."""
+        job, attempts = progress.job, progress.attempts
+        verdict, reason = judge_job(attempts, not_run=not_run, skipped=skipped)
+        record = JobRecord(
+            id=job.id,
+            suite=job.suite,
+            profile=str(job.profile),
+            matrix=dict(job.matrix),
+            engine_sha=engine_sha(job, self.options.engine_shas),
+            verdict=verdict,
+            reason=reason,
+            attempts=tuple(attempts),
+            gpu_minutes=sum(gpu_minutes(attempt) for attempt in attempts),
+            seconds=sum(attempt.seconds for attempt in attempts),
+        )
+        self.ledger.end_job(
+            self.run,
+            job.id,
+            verdict=verdict,
+            reason=reason,
+            engine_sha=record.engine_sha,
+            gpu_minutes=record.gpu_minutes,
+            seconds=record.seconds,
+        )
+        self.view.job_finished(record)
+        return verdict
+
+
+def engine_sha(job: Job, known: Mapping[str, str]) -> str | None:
+    """What the job's engine is known to be, by its kind."""
+    tested = job.engine or job.decode
+    return None if tested is None else known.get(tested.kind.value)
+
+
+def gpu_minutes(attempt: AttemptRecord) -> float:
+    """Minutes of each GPU that the attempt held."""
+    return sum(device.startswith("gpu:") for device in attempt.devices) * attempt.seconds / 60
+
+
+def _ticket(job: Job) -> JobTicket:
+    return JobTicket(
+        id=job.id,
+        suite=job.suite,
+        profile=str(job.profile),
+        checks=tuple(declared_checks(job)),
+        estimate_s=job.estimate_s,
+    )

@@ -1,0 +1,73 @@
+"""What crosses the pipes: frames cut anywhere, messages and control messages there and back, the wiring."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.refengine.config import CommBackend, EngineConfig, StartMethod
+from harness.refengine.frames import FrameDecoder, encode_frame
+from harness.refengine.requests import (
+    Abort,
+    Control,
+    GenerateRequest,
+    Message,
+    Query,
+    QueryKind,
+    message_from_dict,
+    message_to_dict,
+)
+from harness.refengine.wiring import Wiring
+
+MESSAGES: list[Message] = [
+    GenerateRequest(
+        rid="é\n", tokens=(256, 0, 7), max_new_tokens=3, temperature=0.5, seed=2**62, logprob_start=1
+    ),
+    Abort(rid="x"),
+    Query(id=4, kind=QueryKind.ROWS),
+]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    bodies=st.lists(st.dictionaries(st.text(max_size=5), st.integers(), max_size=3), max_size=6),
+    cuts=st.lists(st.integers(1, 9), min_size=1, max_size=8),
+)
+def test_frames_survive_any_cut(bodies: list[dict[str, int]], cuts: list[int]) -> None:
+    data = b"".join(encode_frame(body) for body in bodies)
+    decoder, found, place, turn = FrameDecoder(), [], 0, 0
+    while place < len(data):
+        size = cuts[turn % len(cuts)]
+        found += decoder.feed(data[place : place + size])
+        place, turn = place + size, turn + 1
+    assert found == bodies
+
+
+def test_a_length_out_of_bounds_is_told_instead_of_waited_for() -> None:
+    with pytest.raises(ValueError, match="a frame of 4294967295 bytes"):
+        FrameDecoder().feed(b"\xff\xff\xff\xff")
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_messages_come_back(message: Message) -> None:
+    assert message_from_dict(message_to_dict(message)) == message
+
+
+def test_control_comes_back() -> None:
+    control = Control(sampled={"a": 3}, messages=tuple(MESSAGES))
+    assert Control.from_bytes(control.to_bytes()) == control
+
+
+def test_wiring_comes_back() -> None:
+    config = EngineConfig(tp=2, dcp=2, comm=CommBackend.GLOO, start_method=StartMethod.SPAWN)
+    wiring = Wiring(
+        config=config, parent=1, launcher=2, pipes=(3, 4), status=5, entry=("a", "b"), plumbing=(6,)
+    )
+    assert Wiring.from_argv(wiring.to_argv()) == wiring
+
+
+def test_a_process_started_by_hand_says_how_to_start_the_engine() -> None:
+    with pytest.raises(UsageError, match="harness engine serve"):
+        Wiring.from_argv(["--port", "1"])
