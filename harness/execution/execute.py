@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from harness.containment import Containment, choose_containment
+from harness.containment import Containment, check_nesting, choose_containment
 from harness.execution.command import Command, pytest_command
 from harness.execution.local import LocalExecutor
 from harness.execution.loop import RunLoop
@@ -38,12 +38,14 @@ def execute(
 
     Every job has a verdict in the result, also after SIGINT or SIGTERM (then `interrupted` is set); the
     ledger holds each result from the moment it is known. Call it from the main thread. Raises UsageError when
-    nothing can be written, InfraError when a process survives SIGKILL; no job's process is left otherwise.
-    `command` and `clock` (seconds) are for tests.
+    a job's deadlines do not nest or nothing can be written, InfraError when a process survives SIGKILL; no
+    job's process is left otherwise. `command` and `clock` (seconds) are for tests.
     """
     options = options or RunOptions()
     containment = containment or choose_containment()
     recorder = Recorder(ledger=ledger, run=run_id, view=view, options=options)
+    for job in jobs:
+        check_nesting({f"job {job.id}": job.timeout_s, "launch": job.launch_timeout_s})
     try:
         paths.create()
         sweep_scratch()

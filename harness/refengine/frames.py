@@ -12,8 +12,8 @@ from typing import Any
 
 _LENGTH = struct.Struct("<I")
 LENGTH_BYTES = _LENGTH.size
-# The largest message is a dump of all KV rows: some 60 bytes of JSON a row, so this holds a million rows.
-MAX_FRAME_BYTES = 64 << 20
+# The largest message is a dump of all KV rows, some 30 bytes of JSON a row: this holds 30 million rows.
+MAX_FRAME_BYTES = 1 << 30
 
 
 def encode_frame(message: dict[str, Any]) -> bytes:

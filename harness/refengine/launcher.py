@@ -56,7 +56,7 @@ def launch(
     `ready_file` gets `{url, pid, nonce, pids}` as JSON once the engine is ready.
     Raises UsageError, with nothing left running, where the engine cannot be started as asked.
     """
-    _refuse_early(config)
+    _refuse_early(config, ready_file=ready_file)
     config = replace(config, nonce=config.nonce or secrets.token_hex(8))
     adopt_orphans()
     introduce(f"launcher tp{config.tp} dcp{config.dcp}")
@@ -199,11 +199,13 @@ class Engine:
             yield json.loads(line)
 
 
-def _refuse_early(config: EngineConfig) -> None:
+def _refuse_early(config: EngineConfig, *, ready_file: Path | None) -> None:
     """What can be known to fail before any process exists. Raises UsageError."""
     check_model_topology(resolve_model(config.model), config.parallel())
     if config.comm is CommBackend.THREADS:
         raise UsageError("--comm threads is for tests inside one process; a launch takes shm, gloo or nccl")
+    if ready_file is not None and not ready_file.parent.is_dir():
+        raise UsageError(f"--ready-file {ready_file}: there is no directory {ready_file.parent}")
 
 
 def _bind(config: EngineConfig) -> socket.socket:

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from harness.errors import SourceError
 from harness.suites.fields import Model
 from harness.suites.yaml_marks import Location, MarkedDict, MarkedList, mark_at
+from harness.suites.yaml_scalars import short
 
 
 def suggest(word: str, allowed: Iterable[str]) -> str:
@@ -69,7 +70,7 @@ def _causes(error: ValidationError) -> Iterator[ErrorDetails]:
 
 def dotted(location: Location) -> str:
     """`profiles.cpu.checks[2]`, the way messages name a field."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{short(part)}" for part in location)
     return text.removeprefix(".")
 
 
@@ -114,8 +115,7 @@ _WANTED: dict[str, Callable[[_Context], str]] = {
 def keys_at(model: type[Model], location: Location) -> list[str]:
     """The keys of the mapping at `location` below `model`."""
     for part in location:
-        if isinstance(part, str):
-            model = _model_in(model.model_fields[part].annotation)
+        model = _model_in(model.model_fields[str(part)].annotation)
     return [*model.model_fields, *model.settled_keys]
 
 

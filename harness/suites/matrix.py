@@ -15,6 +15,7 @@ from math import prod
 from harness.errors import Mark, SourceError
 from harness.suites.diagnose import show, suggest
 from harness.suites.yaml_marks import MarkedDict, MarkedList
+from harness.suites.yaml_scalars import short
 
 MatrixValue = bool | int | float | str
 Point = dict[str, MatrixValue]
@@ -23,7 +24,7 @@ Point = dict[str, MatrixValue]
 MAX_POINTS = 256
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_VARIABLE = re.compile(r"\$(\$?)\{([^}]*)\}")
+_VARIABLE = re.compile(r"\$(\$?)\{([^{}\n]*)\}")
 # What names or files a suite is the same at every point, so variables mean nothing there.
 _FIXED = frozenset({"extends", "matrix", "summary", "owners", "tags", "triggers", "upstream", "skip"})
 
@@ -128,7 +129,7 @@ def _value(name: str, mark: Mark, state: Substitution) -> MatrixValue:
         state.used.add(name)
         return state.point[name]
     hint = suggest(name, state.point) if state.point else " (the suite has no matrix)"
-    state.errors.append(SourceError(mark, f"unknown matrix variable ${{{name}}}{hint}"))
+    state.errors.append(SourceError(mark, f"unknown matrix variable ${{{short(name)}}}{hint}"))
     return ""
 
 

@@ -196,9 +196,7 @@ def _check_deadlines(profile: Profile) -> Iterator[Finding]:
         yield Finding(("timeout",), f"{timeout} does not exceed the estimate of {estimate}")
         return
     launch = show_duration(profile.launch_timeout)
-    message = (
-        f"{timeout} is too short: two launches of {launch} and the estimate of {estimate} nest inside it"
-    )
+    message = f"{timeout} is too short: two launches of {launch} and the estimate of {estimate} nest in it"
     yield Finding(("timeout",), f"{message}; allowed: more than {show_duration(inside)}")
 
 

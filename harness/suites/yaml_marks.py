@@ -1,6 +1,6 @@
 """YAML with positions: plain dicts and lists that remember where each key and value was written.
 
-Phases: the file is read (size first, then bytes, then UTF-8), its parse events are folded into a tree with an
+Phases: the file's text is read (`yaml_text`), its parse events are folded into a tree with an
 explicit stack, and every scalar is resolved by the rules of `yaml_scalars`. Nothing recurses, nothing is
 composed or constructed by PyYAML, so depth, aliases and size are bounded while reading. The first violation
 raises `SourceError` at its place; nothing else escapes.
@@ -8,8 +8,6 @@ raises `SourceError` at its place; nothing else escapes.
 
 from __future__ import annotations
 
-import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,19 +27,13 @@ from yaml.events import (
 from yaml.reader import ReaderError
 
 from harness.errors import Mark, SourceError
-from harness.suites.yaml_scalars import ScalarError, check_text, resolve_plain
+from harness.suites.yaml_scalars import ScalarError, check_text, resolve_plain, short
+from harness.suites.yaml_text import mark_of, read_text, unshield
 
-# The largest suite of the field is 4 KiB; 64 times that still parses in well under two seconds.
-MAX_BYTES = 256 * 1024
 # A suite is five levels deep; ten times that is a mistake or an attack.
 MAX_DEPTH = 50
 # Counted with aliases written out, so that nine aliases of nine aliases of ... are refused.
 MAX_NODES = 10_000
-
-# Two private-use characters, which no file may hold itself.
-_SHIELDS = "\ue000\ue001"
-_UNSHIELD = str.maketrans(_SHIELDS, "{}")
-_VARIABLE = re.compile(r"\$\{([^{}\n]*)\}")
 
 Location = tuple[str | int, ...]
 
@@ -104,7 +96,7 @@ def mark_at(tree: MarkedDict, location: Location, *, key: bool = False) -> Mark:
 
 def load_yaml(path: Path) -> Node:
     """The one document of `path`; raises SourceError for all that is not plain, small, clear YAML."""
-    text = _shield(_read(path))
+    text = read_text(path)
     builder = _Builder(path)
     try:
         for event in _events(text):
@@ -112,72 +104,16 @@ def load_yaml(path: Path) -> Node:
     except yaml.MarkedYAMLError as error:
         raise SourceError(builder.problem_mark(error), _problem(error)) from None
     except ReaderError as error:
-        raise SourceError(
-            _mark_of(path, text, error.position), "a control character; allowed: text"
-        ) from None
+        raise SourceError(mark_of(path, text, error.position), "a control character; allowed: text") from None
     except (ValueError, OverflowError):
         # PyYAML hands escapes such as "\UFFFFFFFF" and huge %YAML versions to chr() and int() unchecked.
         raise SourceError(builder.last, "an escape or number after this place is out of range") from None
     return builder.result()
 
 
-def _shield(text: str) -> str:
-    """`text` with the braces of `${x}` made ordinary characters, so that `{dcp: ${dcp}}` needs no quotes.
-
-    Lengths stay, and with them all positions; `_unshield` puts the braces back into each scalar.
-    """
-    return _VARIABLE.sub(rf"${_SHIELDS[0]}\1{_SHIELDS[1]}", text)
-
-
-def _unshield(text: str) -> str:
-    return text.translate(_UNSHIELD)
-
-
 def _events(text: str) -> Iterator[Event]:
     # The pure Python loader: libyaml counts columns in bytes and accepts more.
     return yaml.parse(text, Loader=yaml.SafeLoader)
-
-
-def _read(path: Path) -> str:
-    start = Mark(path, 1, 1)
-    try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            raise SourceError(start, "is not a regular file")
-        if info.st_size > MAX_BYTES:
-            found = f"the file has {info.st_size:,} bytes"
-            raise SourceError(start, f"{found}; allowed: {MAX_BYTES:,} bytes or fewer")
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SourceError(start, f"cannot be read: {reason}") from None
-    return _decode(path, data)
-
-
-def _decode(path: Path, data: bytes) -> str:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8", "replace")
-        where = _mark_of(path, before, len(before))
-        raise SourceError(
-            where, f"byte 0x{data[error.start]:02x} is not UTF-8; allowed: UTF-8 text"
-        ) from None
-    if not text.strip():
-        raise SourceError(Mark(path, 1, 1), "the file is empty; allowed: one YAML mapping")
-    if (tab := text.find("\t")) >= 0:
-        raise SourceError(_mark_of(path, text, tab), "a tab; allowed: spaces")
-    for private in _SHIELDS:
-        if (index := text.find(private)) >= 0:
-            found = f"the private character U+{ord(private):04X}"
-            raise SourceError(_mark_of(path, text, index), f"{found}; allowed: text that others can read")
-    return text
-
-
-def _mark_of(path: Path, text: str, index: int) -> Mark:
-    before = text[:index]
-    return Mark(path, before.count("\n") + 1, index - (before.rfind("\n") + 1) + 1)
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
@@ -244,7 +180,7 @@ class _Builder:
 
     def _refuse_tag(self, tag: str | None) -> None:
         if tag is not None:
-            raise SourceError(self.last, f"the tag {tag!r}; allowed: no tags, plain values only")
+            raise SourceError(self.last, f"the tag {short(tag)!r}; allowed: no tags, plain values only")
 
     def _count(self, nodes: int) -> None:
         self.nodes += nodes
@@ -255,14 +191,14 @@ class _Builder:
 
     def _alias(self, anchor: str) -> None:
         if anchor not in self.anchors:
-            raise SourceError(self.last, f"the alias *{anchor} names no finished anchor before it")
+            raise SourceError(self.last, f"the alias *{short(anchor)} names no finished anchor before it")
         value, nodes = self.anchors[anchor]
         self._count(nodes)
         self._place(value, self.last, anchor=None, nodes=nodes)
 
     def _scalar(self, event: ScalarEvent) -> object:
         try:
-            text = _unshield(event.value)
+            text = unshield(event.value)
             check_text(text)
             return resolve_plain(text) if event.style is None else text
         except ScalarError as error:
@@ -298,11 +234,11 @@ class _Builder:
 
     def _key(self, mapping: MarkedDict, key: object, mark: Mark) -> str:
         if not isinstance(key, str):
-            found = "a mapping or list" if isinstance(key, dict | list) else repr(key)
+            found = "a mapping or list" if isinstance(key, dict | list) else short(repr(key))
             raise SourceError(mark, f"{found} as a key; allowed: text, in quotes if need be")
         if key == "<<":
             raise SourceError(mark, "the merge key '<<'; allowed: extends: FILE, or writing the keys out")
         if key in mapping:
             first = mapping.key_marks[key]
-            raise SourceError(mark, f"the key {key!r} was already written on line {first.line}", field=key)
+            raise SourceError(mark, f"the key {short(key)!r} was already written on line {first.line}")
         return key

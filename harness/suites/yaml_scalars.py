@@ -14,12 +14,15 @@ _TRUE_FALSE = {"true": True, "false": False}
 _OTHER_BOOLS = frozenset({"yes", "no", "on", "off", "y", "n", "true", "false"})
 # 18 digits always fit 64 bits, which is what an engine's own parser takes.
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-_LONG_INT = re.compile(r"[-+]?[0-9_]+")
-_OCTAL = re.compile(r"[-+]?0[0-9_]+|[-+]?0[oO][0-7_]+")
-_BASED = re.compile(r"[-+]?0[xXbB][0-9a-fA-F_]+")
+# Numbers that YAML 1.1, 1.2 and people read differently, or that nobody means, and what to write instead.
+_REFUSED = (
+    (r"[-+]?0[0-9_]+|[-+]?0[oO][0-7_]+", "may be octal; allowed: a decimal number without leading zeros"),
+    (r"[-+]?0[xXbB][0-9a-fA-F_]+", "is not decimal; allowed: a decimal number"),
+    (r"[-+]?[0-9_]*[0-9][0-9_]*", "is no plain number; allowed: up to 18 digits without '_'"),
+    (r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?", "counts in sixties in YAML 1.1; allowed: 90s, 4m"),
+    (r"[-+]?\.(?i:inf|nan)", "is not a finite number; allowed: finite numbers"),
+)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]{1,40}|[0-9]{1,40}(\.[0-9]{0,40})?)([eE][-+]?[0-9]{1,4})?")
-_SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
-_SPECIAL_FLOAT = re.compile(r"[-+]?\.(inf|nan)", re.IGNORECASE)
 
 
 class ScalarError(ValueError):
@@ -41,7 +44,9 @@ def resolve_plain(text: str) -> str | int | float | bool | None:
     if text in _TRUE_FALSE:
         return _TRUE_FALSE[text]
     if text.lower() in _OTHER_BOOLS:
-        raise ScalarError(f"{text} is a boolean in YAML 1.1 only; allowed: true, false, or text in quotes")
+        raise ScalarError(
+            f"{short(text)} is a boolean in YAML 1.1 only; allowed: true, false, or text in quotes"
+        )
     if _INT.fullmatch(text):
         return int(text)
     if refusal := _refused_number(text):
@@ -50,27 +55,19 @@ def resolve_plain(text: str) -> str | int | float | bool | None:
 
 
 def _refused_number(text: str) -> str | None:
-    if _OCTAL.fullmatch(text):
-        return f"{text} may be octal; allowed: a decimal number without leading zeros, or text in quotes"
-    if _BASED.fullmatch(text):
-        return f"{text} is not decimal; allowed: a decimal number, or text in quotes"
-    if _LONG_INT.fullmatch(text):
-        return f"{_short(text)} is no plain number; allowed: up to 18 digits without '_', or text in quotes"
-    if _SEXAGESIMAL.fullmatch(text):
-        return (
-            f"{text} counts in sixties in YAML 1.1; allowed: durations such as 90s or 4m, or text in quotes"
-        )
-    if _SPECIAL_FLOAT.fullmatch(text):
-        return f"{text} is not a finite number; allowed: finite numbers, or text in quotes"
+    for pattern, reason in _REFUSED:
+        if re.fullmatch(pattern, text):
+            return f"{short(text)} {reason}, or text in quotes"
     return None
 
 
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ScalarError(f"{text} is too large; allowed: finite numbers, or text in quotes")
+        raise ScalarError(f"{short(text)} is too large; allowed: finite numbers, or text in quotes")
     return value
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """`text` cut to a length that fits a message."""
     return text if len(text) <= 40 else text[:37] + "..."

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.containment import Containment, Ended, Guard
+from harness.containment import Containment, Ended
 from harness.errors import UsageError
 
 HERE = Path(__file__).parent
@@ -219,11 +219,10 @@ def test_spawning_from_a_passing_thread_is_refused(containment: Containment, log
     assert "death signals follow the thread" in str(refused)
 
 
+@pytest.mark.parametrize("containment", ["pidns"], indirect=True)
 def test_kill_of_the_outermost_process_ends_a_namespace(
     containment: Containment, log: int, tmp_path: Path, until: Until, living: Living
 ) -> None:
-    if isinstance(containment, Guard):
-        pytest.skip("needs PID namespaces: a guard that is killed itself lets detached processes go")
     ready = tmp_path / "ready"
     tree = containment.spawn(nasty(ready), cwd=HERE, env=os.environ, stdout=log)
     until(ready.exists, "the nasty tree is complete")

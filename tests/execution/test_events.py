@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -61,9 +62,10 @@ def test_real_reports_become_checks(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "test_broken.py").write_text("import no_such_module\n")
     events = tmp_path / "events.jsonl"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:harness", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_reportlog.plugin", "-p", "no:cacheprovider"]
     command += ["--continue-on-collection-errors", "--rootdir", str(tmp_path), "--report-log", str(events)]
-    subprocess.run(command, cwd=tmp_path, check=False, stdout=subprocess.DEVNULL)
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    subprocess.run(command, cwd=tmp_path, check=False, stdout=subprocess.DEVNULL, env=alone)
     checks = EventTail(events).read()
     assert [(check.name, str(check.outcome)) for check in checks] == [
         ("collect test_broken.py", "error"),

@@ -143,6 +143,12 @@ def test_the_environment_of_a_job_gives_it_its_gpus_only() -> None:
     assert environment["HOME"] == "suite"
 
 
+def test_deadlines_that_do_not_nest_start_nothing(bench: Bench) -> None:
+    with pytest.raises(UsageError, match=r"'launch' of 9 s does not nest in 'job a@cpu' of 9 s"):
+        bench.run({"a": "check('capacity')"}, new_job("a", timeout_s=9.0, launch_timeout_s=9.0))
+    assert bench.view.told == []
+
+
 def test_trouble_of_the_harness_itself_kills_the_jobs(bench: Bench) -> None:
     def broken() -> None:
         raise ZeroDivisionError

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -36,6 +37,8 @@ from harness.refengine.config import CommBackend, EngineConfig
 from harness.refengine.seams import patch
 
 _PR_SET_PDEATHSIG = 1
+# Far beyond the few seconds that the longest scenario takes on a loaded machine; ranks die with the helper.
+DEADLOCK_S = 60.0
 
 
 class CountingProxy:
@@ -90,7 +93,10 @@ class RankForker:
         with tempfile.TemporaryDirectory(dir=self._scratch) as out:
             self._helper.stdin.write(json.dumps({"out": out, **asdict(scenario)}) + "\n")
             self._helper.stdin.flush()
-            assert self._helper.stdout.readline() == "done\n", f"a rank failed in {scenario}"
+            answered, _, _ = select.select([self._helper.stdout], [], [], DEADLOCK_S)
+            if not answered:
+                self._helper.kill()
+            assert self._helper.stdout.readline() == "done\n", f"a rank failed or all hang in {scenario}"
             return [torch.load(path, weights_only=False) for path in sorted(Path(out).iterdir())]
 
     def close(self) -> None:

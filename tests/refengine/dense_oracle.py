@@ -1,4 +1,4 @@
-"""An independent model without ranks, pages or batches: one sequence, loops over positions and heads, fp64.
+"""An independent model without ranks, pages or batches: one sequence, a loop over positions, fp64.
 
 It shares with the engine only the numbers of the weights. Rotary positions are turned with sines and cosines
 pair by pair, softmax is written out, every token attends to a plain list of all earlier ones.
@@ -39,29 +39,29 @@ class DenseOracle:
 
     def _attend(self, qkv: Tensor) -> Tensor:
         model, length = self.model, len(qkv)
-        size, group = model.head_dim, model.num_q_heads // model.num_kv_heads
-        out = torch.zeros(length, model.num_q_heads * size, dtype=torch.float64)
-        values_at = (model.num_q_heads + model.num_kv_heads) * size
-        for head in range(model.num_q_heads):
-            k_at = (model.num_q_heads + head // group) * size
-            v_at = values_at + head // group * size
-            q = self._turned(qkv[:, head * size : (head + 1) * size])
-            k = self._turned(qkv[:, k_at : k_at + size])
-            for position in range(length):
-                scores = k[: position + 1] @ q[position] * model.qk_scale / math.sqrt(size)
-                shares = torch.exp(scores - scores.max())
-                seen = qkv[: position + 1, v_at : v_at + size]
-                out[position, head * size : (head + 1) * size] = (shares / shares.sum()) @ seen
-        return out
+        heads = qkv.view(length, -1, model.head_dim)
+        # Query head h shares its KV head with the heads of the same h // group: written out as a list.
+        group = model.num_q_heads // model.num_kv_heads
+        shared = [head // group for head in range(model.num_q_heads)]
+        q = self._turned(heads[:, : model.num_q_heads])
+        k = self._turned(heads[:, model.num_q_heads : -model.num_kv_heads])[:, shared]
+        v = heads[:, -model.num_kv_heads :][:, shared]
+        out = torch.zeros(length, model.num_q_heads, model.head_dim, dtype=torch.float64)
+        for position in range(length):
+            seen = slice(0, position + 1)
+            scores = (k[seen] * q[position]).sum(dim=2) * model.qk_scale / math.sqrt(model.head_dim)
+            shares = torch.exp(scores - scores.max(dim=0).values)
+            out[position] = ((shares / shares.sum(dim=0))[:, :, None] * v[seen]).sum(dim=0)
+        return out.view(length, -1)
 
-    def _turned(self, vectors: Tensor) -> Tensor:
-        """Rotate elements (2i, 2i+1) of the vector at position p by p · theta^(-2i/size)."""
-        out = torch.empty_like(vectors)
-        positions = torch.arange(len(vectors), dtype=torch.float64)
-        for i in range(vectors.shape[1] // 2):
-            angles = positions * self.model.rope_theta ** (-2 * i / vectors.shape[1])
+    def _turned(self, heads: Tensor) -> Tensor:
+        """Rotate elements (2i, 2i+1) of every head at position p by p · theta^(-2i/size)."""
+        out = torch.empty_like(heads)
+        positions = torch.arange(len(heads), dtype=torch.float64)[:, None]
+        for i in range(self.model.head_dim // 2):
+            angles = positions * self.model.rope_theta ** (-2 * i / self.model.head_dim)
             sin, cos = torch.sin(angles), torch.cos(angles)
-            even, odd = vectors[:, 2 * i], vectors[:, 2 * i + 1]
-            out[:, 2 * i] = even * cos - odd * sin
-            out[:, 2 * i + 1] = even * sin + odd * cos
+            even, odd = heads[:, :, 2 * i], heads[:, :, 2 * i + 1]
+            out[:, :, 2 * i] = even * cos - odd * sin
+            out[:, :, 2 * i + 1] = even * sin + odd * cos
         return out

@@ -28,8 +28,9 @@ from harness.errors import HarnessError
 from harness.refengine.config import EngineConfig
 from harness.refengine.launcher import launch
 config, zygote, ready_file = json.loads(sys.argv[1])
+ready_file = ready_file and Path(ready_file)
 try:
-    sys.exit(launch(EngineConfig.from_json(config), zygote_argv=zygote, ready_file=ready_file and Path(ready_file)))
+    sys.exit(launch(EngineConfig.from_json(config), zygote_argv=zygote, ready_file=ready_file))
 except HarnessError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
@@ -39,11 +40,19 @@ PATIENCE_S = 60
 
 
 def start(
-    config: EngineConfig, *, stderr: IO[bytes] | int, zygote: Sequence[str] | None = None, ready_file: Path | None = None
+    config: EngineConfig,
+    *,
+    stderr: IO[bytes] | int,
+    zygote: Sequence[str] | None = None,
+    ready_file: Path | None = None,
 ) -> subprocess.Popen[str]:
     """The launcher process; it imports `harness` from where these tests do."""
     arguments = [config.to_json(), zygote and list(zygote), ready_file and str(ready_file)]
-    paths = [str(Path(harness.__file__).parents[1]), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths = [
+        str(Path(harness.__file__).parents[1]),
+        str(Path(__file__).parent),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     return subprocess.Popen(
         [sys.executable, "-c", LAUNCH, json.dumps(arguments)],
         stdout=subprocess.PIPE,
@@ -72,7 +81,7 @@ class RunningEngine:
         return int(self.url.rsplit(":", 1)[1])
 
     def generate(self, prompt: str | list[Any], **params: Any) -> Any:
-        """`/generate`, greedy with log-probabilities unless told otherwise; the answer's JSON, which must be 200."""
+        """`/generate`, greedy with log-probabilities unless told otherwise; returns the answer's JSON."""
         body = generate_body(prompt, **params)
         response = self.http.post("/generate", json=body)
         assert response.status_code == 200, response.text
@@ -85,7 +94,9 @@ class RunningEngine:
         return self.http.get("/kv_rows").json()
 
 
-def generate_body(prompt: str | list[Any], *, stream: bool = False, rid: str | None = None, **params: Any) -> dict[str, Any]:
+def generate_body(
+    prompt: str | list[Any], *, stream: bool = False, rid: str | None = None, **params: Any
+) -> dict[str, Any]:
     sampling = {"temperature": 0.0, "ignore_eos": True, **params}
     source = {"text": prompt} if isinstance(prompt, str) else {"input_ids": prompt}
     body = {**source, "sampling_params": sampling, "return_logprob": True, "stream": stream}
@@ -93,7 +104,9 @@ def generate_body(prompt: str | list[Any], *, stream: bool = False, rid: str | N
 
 
 @contextmanager
-def running(config: EngineConfig, *, directory: Path, zygote: Sequence[str] | None = None) -> Iterator[RunningEngine]:
+def running(
+    config: EngineConfig, *, directory: Path, zygote: Sequence[str] | None = None
+) -> Iterator[RunningEngine]:
     """A ready engine, and none afterwards. Its stderr goes to `directory`/engine.log."""
     log, ready_file = directory / "engine.log", directory / "ready.json"
     with log.open("wb") as sink:

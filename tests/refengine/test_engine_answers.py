@@ -1,4 +1,4 @@
-"""Whole engines, answering: sharded as not sharded, every row where it belongs, every collective accounted for."""
+"""Whole engines: sharded they answer as unsharded, rows are where they belong, collectives are accounted for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,20 @@ LOGPROB_BOUND = 1e-4
 def prompts() -> list[list[int]]:
     """Lengths around shards (8), widened pages (32) and chunks (48), then random ones."""
     rng = random.Random(7)
-    lengths = [1, 7, 8, 9, 31, 32, 33, 47, 48, 49, 97, *(rng.randrange(1, 120) for _ in range(NUM_PROMPTS - 11))]
+    lengths = [
+        1,
+        7,
+        8,
+        9,
+        31,
+        32,
+        33,
+        47,
+        48,
+        49,
+        97,
+        *(rng.randrange(1, 120) for _ in range(NUM_PROMPTS - 11)),
+    ]
     return [[256, *(rng.randrange(256) for _ in range(length - 1))] for length in lengths]
 
 
@@ -84,11 +97,13 @@ def owners(length: int, *, dcp: int, interleave: int) -> list[int]:
 
 
 def expected_rows(dump: Any, *, rank: int) -> dict[int, list[int]]:
-    """Brute force: deal each request's tokens out, and let each owner fill the rows of the page table in order."""
+    """Brute force: deal each request's tokens out; each owner fills the rows of the page table in order."""
     dcp, page_size, interleave = dump["dcp_size"], dump["page_size"], dump["interleave"]
     rows: dict[int, list[int]] = {}
     for request in dump["requests"]:
-        free = iter(row for page in request["pages"] for row in range(page * page_size, (page + 1) * page_size))
+        free = iter(
+            row for page in request["pages"] for row in range(page * page_size, (page + 1) * page_size)
+        )
         for position, owner in enumerate(owners(request["kv_len"], dcp=dcp, interleave=interleave)):
             if owner == rank:
                 rows[next(free)] = [request["index"], position, request["tokens"][position]]
@@ -151,7 +166,9 @@ def test_collectives_told_are_those_an_outside_wrapper_counts(
         for rank in info["ranks"]:
             # The ranks are idle: whoever answered has not called anything since.
             counted = json.loads((tmp_path / f"{rank['tp_rank']}.json").read_text())
-            told = {group: {k: n for k, n in kinds.items() if n} for group, kinds in rank["collectives"].items()}
+            told = {
+                group: {k: n for k, n in kinds.items() if n} for group, kinds in rank["collectives"].items()
+            }
             assert told == counted
             assert told["dcp"]["all_gather"] > 0
             assert told["tp"]["broadcast"] == rank["step"] == info["step"]
@@ -174,7 +191,10 @@ def test_server_info_tells_the_live_topology_of_every_rank(sharded: RunningEngin
 
 def test_a_draw_depends_on_its_seed_and_not_on_its_company(sharded: RunningEngine) -> None:
     def draws(seeds: list[int]) -> list[list[int]]:
-        params = [{"temperature": 1.0, "sampling_seed": seed, "ignore_eos": True, "max_new_tokens": 12} for seed in seeds]
+        params = [
+            {"temperature": 1.0, "sampling_seed": seed, "ignore_eos": True, "max_new_tokens": 12}
+            for seed in seeds
+        ]
         body = {"input_ids": [[256, 65, 66]] * len(seeds), "sampling_params": params}
         answers = sharded.http.post("/generate", json=body).json()
         return [answer["output_ids"] for answer in answers]

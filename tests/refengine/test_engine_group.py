@@ -31,8 +31,8 @@ def in_flight(engine: RunningEngine) -> socket.socket:
     """A stream that has begun: ranks are in the middle of collectives."""
     body = json.dumps(generate_body("a long answer", stream=True, max_new_tokens=4000)).encode()
     client = socket.create_connection(("127.0.0.1", engine.port), timeout=PATIENCE_S)
-    head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    client.sendall(head.encode() + body)
+    client.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+    client.sendall(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
     assert b"200" in client.recv(100)
     return client
 
@@ -47,7 +47,9 @@ def in_flight(engine: RunningEngine) -> socket.socket:
         ("zygote", CommBackend.SHM),
     ],
 )
-def test_a_killed_process_takes_all_with_it_and_is_named(victim: str, comm: CommBackend, tmp_path: Path) -> None:
+def test_a_killed_process_takes_all_with_it_and_is_named(
+    victim: str, comm: CommBackend, tmp_path: Path
+) -> None:
     config = EngineConfig(tp=4, dcp=2, comm=comm)
     with running(config, directory=tmp_path) as engine:
         client = in_flight(engine)

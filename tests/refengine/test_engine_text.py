@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +33,7 @@ def test_text_only_grows_and_ends_as_the_whole(tokens: list[int], stops: list[st
         shown.append(answer.text)
     answer.finish()
     shown.append(answer.text)
-    assert all(later.startswith(earlier) for earlier, later in zip(shown, shown[1:], strict=False))
+    assert all(later.startswith(earlier) for earlier, later in pairwise(shown))
     text = whole(tokens[:pushed])
     first = min((text.find(stop) for stop in stops if stop in text), default=None)
     assert answer.text == (text if first is None else text[:first])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -114,9 +115,15 @@ class FakeEngine:
     running=st.integers(1, 6),
 )
 def test_no_request_is_lost(seed: int, rows: int, dcp: int, page_size: int, chunk: int, running: int) -> None:
-    """Whatever arrives and is aborted at whatever time: each request ends once, in full, and frees its pages."""
+    """Whatever arrives and is aborted whenever: each request ends once, in full, and frees its pages."""
     rng = random.Random(seed)
-    known = limits(rows=rows // page_size * page_size or page_size, dcp=dcp, page_size=page_size, chunk=chunk, running=running)
+    known = limits(
+        rows=rows // page_size * page_size or page_size,
+        dcp=dcp,
+        page_size=page_size,
+        chunk=chunk,
+        running=running,
+    )
     engine = FakeEngine(Scheduler(known))
     asked: dict[str, GenerateRequest] = {}
     aborted: set[str] = set()
@@ -164,7 +171,7 @@ def test_decoding_goes_on_while_a_long_prompt_is_computed() -> None:
     engine.step(arrive=(request("long", prompt=40, new=1),))
     engine.run_dry()
     modes = [batch.mode for batch in engine.batches[1:20]]
-    assert all(first is not second for first, second in zip(modes, modes[1:], strict=False))
+    assert all(first is not second for first, second in pairwise(modes))
 
 
 def test_eos_is_a_token_like_others_when_it_is_to_be_ignored() -> None:

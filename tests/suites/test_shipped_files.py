@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
+from pathlib import Path
+
 import pytest
 import yaml
-from suite_helpers import DATA, REPOSITORY
+from suite_helpers import DATA, REPOSITORY, write
 
 from harness.suites import (
+    CHECK_PARAMS,
     EngineKind,
+    ParallelSpec,
     ParityParams,
     ProfileName,
+    SuiteFile,
     check_catalogue,
     expand,
     load_catalogue,
@@ -90,3 +96,19 @@ def test_shipped_suites_name_only_pools_that_exist() -> None:
     kinds = {pool.get("gpu") for pool in pools.values()}
     jobs = [job for suite in load_catalogue(SUITES).suites for job in expand(suite, ProfileName.GPU)]
     assert {job.needs.gpu for job in jobs} <= kinds
+
+
+def test_the_manual_names_every_key_check_and_parameter() -> None:
+    manual = (REPOSITORY / "docs/suites.md").read_text(encoding="utf-8")
+    for name, params in CHECK_PARAMS.items():
+        (row,) = [line for line in manual.splitlines() if line.startswith(f"| `{name}` |")]
+        assert all(f"`{field}`" in row for field in params.model_fields), name
+    for key in [*SuiteFile.model_fields, *SuiteFile.settled_keys, *ParallelSpec.model_fields]:
+        assert f"`{key}`" in manual, key
+
+
+def test_the_example_of_the_manual_loads(tmp_path: Path) -> None:
+    manual = (REPOSITORY / "docs/suites.md").read_text(encoding="utf-8")
+    example = manual.split("## A whole file")[1].split("## Keys")[0]
+    suite = load_suite(write(tmp_path, textwrap.dedent(example)), root=tmp_path)
+    assert list(suite.profiles) == list(ProfileName)

@@ -89,7 +89,7 @@ checks: [drained: {}]
          "the cpu profile needs slots; allowed: {cpu: SLOTS}"),
         ("{cpu: 1}", "{}", "{}", "the cpu profile needs slots"),
         ("5m", "90s", "90s",
-         "90s is too short: two launches of 30s and the estimate of 30s nest inside it; allowed: more than 90s"),
+         "90s is too short: two launches of 30s and the estimate of 30s nest in it; allowed: more than 90s"),
         # engines
         ("{kind: reference", "{source: {}, kind: reference", "{}, kind: ",
          "source: none of them given; allowed: exactly one of"),
@@ -163,7 +163,7 @@ def test_one_mistake_one_error(tmp_path: Path, old: str, new: str, at: str, says
         ("{gpu: b200, count: 4}", "{cpu: 2}", "{cpu: 2}", "allowed: {gpu: KIND, count: DEVICES}"),
         ("{gpu: b200, count: 4}", "{gpu: b200}", "{gpu: b200", "allowed: {gpu: KIND, count: DEVICES}"),
         ("90m", "80m", "80m",
-         "80m is too short: two launches of 25m and the estimate of 30m nest inside it; allowed: more than 80m"),
+         "80m is too short: two launches of 25m and the estimate of 30m nest in it; allowed: more than 80m"),
         ("dcp: 4}, launch", "dcp: 4, pp: 2}, launch", "4}",
          "4 devices cannot hold 8 ranks (tp × pp × dp: 4 × 2 × 1)"),
         ("dcp: 4}, launch", "dcp: 4, dp: 2}, launch", "4}", "4 devices cannot hold 8 ranks"),

@@ -151,6 +151,17 @@ def test_a_right_file_with_any_value_in_the_place_of_another(folder: Path, data:
     loads_or_says_where(folder, yaml.safe_dump(tree, sort_keys=False).encode("utf-8", "replace"))
 
 
+@pytest.mark.parametrize(
+    "text", ["a: " + "${" * 120_000, "a: " + "${x}" * 60_000, "? " + "k" * 200_000 + "\n: 1"]
+)
+def test_long_texts_are_answered_in_one_pass_and_few_words(folder: Path, text: str) -> None:
+    path = folder / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(SourceErrors) as caught:
+        load_suite(path, root=folder)
+    assert len(str(caught.value)) < 2000
+
+
 def test_many_files_say_all_they_have_to(tmp_path: Path) -> None:
     for index, piece in enumerate(PIECES):
         (tmp_path / f"{index}.yaml").write_text(piece, encoding="utf-8")

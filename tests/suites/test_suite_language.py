@@ -42,6 +42,16 @@ def test_one_job_with_what_execution_needs(tmp_path: Path) -> None:
     assert expand(load(tmp_path, text), ProfileName.GPU) == []
 
 
+def test_what_names_a_suite(tmp_path: Path) -> None:
+    suite = load(
+        tmp_path, GOOD + "owners: [a]\ntags: [b]\ntriggers: [pr]\nskip: {reason: x, until: 2001-01-01}\n"
+    )
+    assert (suite.name, suite.summary, suite.upstream) == ("x", "a small suite", None)
+    assert (suite.owners, suite.tags, suite.triggers) == (("a",), ("b",), ("pr",))
+    assert list(suite.profiles) == [ProfileName.CPU]
+    assert suite.skip and suite.skip.until == date(2001, 1, 1)
+
+
 def test_no_baseline_no_engine_pair(tmp_path: Path) -> None:
     (job,) = expand(load(tmp_path, GOOD), ProfileName.CPU)
     assert job.baseline is None

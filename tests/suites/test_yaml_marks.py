@@ -13,7 +13,7 @@ from suite_helpers import place, write
 
 from harness.errors import Mark, SourceError
 from harness.suites import MarkedDict, MarkedList, load_yaml, mark_at
-from harness.suites.yaml_marks import MAX_BYTES
+from harness.suites.yaml_text import MAX_BYTES
 
 
 def refused(folder: Path, data: str | bytes) -> SourceError:

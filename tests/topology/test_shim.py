@@ -149,6 +149,13 @@ def test_a_generator_closed_in_another_context_undoes_its_block(make_context: Ca
     assert in_thread(place) == (1, 0)
 
 
+def test_threads_started_after_a_block_inherit_nothing() -> None:
+    with inject(TP8, rank=5):
+        pass
+    copied = contextvars.copy_context()
+    assert in_thread(lambda: copied.run(place)) == (1, 0)
+
+
 def test_threads_started_after_a_block_closed_elsewhere_inherit_nothing() -> None:
     reads = worker_reads(TP8, 3)
     next(reads)
@@ -289,6 +296,9 @@ def test_a_task_that_outlives_the_block_raises() -> None:
 
 
 def test_an_async_generator_finalised_by_another_task_undoes_its_block() -> None:
+    async def read_now() -> tuple[int, int]:
+        return place()
+
     async def reads() -> AsyncIterator[tuple[int, int]]:
         with inject(TP8, rank=2):
             while True:
@@ -298,6 +308,7 @@ def test_an_async_generator_finalised_by_another_task_undoes_its_block() -> None
         generator = reads()
         assert await anext(generator) == (4, 2)
         await asyncio.create_task(generator.aclose())
+        assert await asyncio.create_task(read_now()) == (1, 0)
         assert place() == (1, 0)
 
     asyncio.run(main())

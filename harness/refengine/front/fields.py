@@ -66,6 +66,10 @@ def tokens_of(prompt: str | list[int], *, vocab_size: int) -> tuple[int, ...]:
     if isinstance(prompt, str):
         if not prompt:
             raise UsageError("the prompt is empty; at least one character is needed")
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the prompt has half a surrogate pair at character {error.start}") from error
         return tuple(encode(prompt))
     check_tokens(prompt, vocab_size)
     return tuple(prompt)

@@ -109,6 +109,8 @@ class EngineLink:
                 length = frame_length(await reader.readexactly(LENGTH_BYTES))
                 self._hear(rank, json.loads(await reader.readexactly(length)))
         except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
             self._lose(rank)
 
     def _hear(self, rank: int, message: Event) -> None:
