@@ -10,7 +10,9 @@ harness only where it is needed, so that other people's runs pay nothing.
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -54,6 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("harness.topology.marker")
+    if config.getoption("--harness-attempt-dir"):
+        # A copy of stderr, made before pytest captures it: the executor asks for stacks when a deadline passed.
+        faulthandler.register(signal.SIGUSR1, file=os.dup(2), all_threads=True)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteCollector | None:
@@ -116,7 +121,9 @@ class JobCollector(pytest.Collector):
                 checks=CHECKS,
                 logs=self._log_folder(),
                 faults=self.config.getoption("--harness-fault"),
-                engine_args=_pairs(self.config.getoption("--harness-engine-arg"), option="--harness-engine-arg"),
+                engine_args=_pairs(
+                    self.config.getoption("--harness-engine-arg"), option="--harness-engine-arg"
+                ),
             )
         return self._session
 
@@ -163,7 +170,11 @@ class CheckItem(pytest.Item):
     def _failing_outcomes(self) -> set[str]:
         """Under the executor an open outcome is judged there; alone, nothing but `passed` may look green."""
         red = {"failed", "error"}
-        return red if self.config.getoption("--harness-attempt-dir") else red | {"underpowered", "unproven", "skipped"}
+        return (
+            red
+            if self.config.getoption("--harness-attempt-dir")
+            else red | {"underpowered", "unproven", "skipped"}
+        )
 
     def _record(self, result: CheckResult, seconds: float) -> dict[str, Any]:
         return {

@@ -59,7 +59,9 @@ def _topology_faults(info: ServerInfo, *, dcp: int) -> list[str]:
         faults += _rank_faults(rank, dcp=dcp)
     expected = sum(rank.kv_rows for rank in ranks[:dcp])
     if not faults and expected != info.max_total_num_tokens:
-        faults.append(f"max_total_num_tokens {info.max_total_num_tokens} is not the {expected} rows of a DCP group")
+        faults.append(
+            f"max_total_num_tokens {info.max_total_num_tokens} is not the {expected} rows of a DCP group"
+        )
     return faults
 
 
@@ -88,7 +90,9 @@ def _collective_faults(before: ServerInfo, after: ServerInfo, *, dcp: int) -> li
     for (_, rank), kinds in zip(pairs, moved, strict=True):
         missing = [kind for kind in MERGE_KINDS[before.dcp_comm_backend] if not kinds.get(kind)]
         if missing:
-            faults.append(f"tp_rank {rank.tp_rank} made no {' or '.join(missing)} in its DCP group while it decoded")
+            faults.append(
+                f"tp_rank {rank.tp_rank} made no {' or '.join(missing)} in its DCP group while it decoded"
+            )
     if any(kinds != moved[0] for kinds in moved):
         faults.append(f"ranks made different numbers of DCP collectives: {moved}")
     return faults

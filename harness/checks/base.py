@@ -45,7 +45,9 @@ class Baseline:
     def of(self, group: RequestGroup) -> tuple[Answer, ...]:
         """Raises MissingBaselineError where the group was not asked."""
         if group not in self.answers:
-            raise MissingBaselineError(f"the dcp=1 baseline was not asked for this group of {len(group)} requests")
+            raise MissingBaselineError(
+                f"the dcp=1 baseline was not asked for this group of {len(group)} requests"
+            )
         return self.answers[group]
 
 

@@ -38,7 +38,9 @@ def run(params: BatchParams, context: CheckContext) -> CheckResult:
     if faults:
         return failed("; ".join(faults[:SHOWN]), faults=faults, **figures)
     gap = f", logprobs within {peak.gap:.2g}" if peak else ""
-    return passed(f"batches of {', '.join(map(str, params.sizes))} answered in full, tokens as dcp=1{gap}", **figures)
+    return passed(
+        f"batches of {', '.join(map(str, params.sizes))} answered in full, tokens as dcp=1{gap}", **figures
+    )
 
 
 def _group(params: BatchParams, size: int) -> RequestGroup:

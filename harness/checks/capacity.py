@@ -22,7 +22,9 @@ def run(params: CapacityParams, context: CheckContext) -> CheckResult:
     if ours.ranks is None or base.ranks is None:
         return unproven("the engine tells no KV rows per rank, so its capacity cannot be proven")
     faults = _own_faults(ours) + _own_faults(base)
-    expected = base.max_total_num_tokens * ours.dcp_size * base.ranks[0].kv_row_bytes / ours.ranks[0].kv_row_bytes
+    expected = (
+        base.max_total_num_tokens * ours.dcp_size * base.ranks[0].kv_row_bytes / ours.ranks[0].kv_row_bytes
+    )
     # Whole pages on both sides: each may lose up to one page of rows to rounding.
     slack = ours.widened_page_size + base.widened_page_size * expected / base.max_total_num_tokens
     if abs(ours.max_total_num_tokens - expected) > slack:

@@ -57,9 +57,7 @@ def longest_fitting(info: ServerInfo, *, max_new_tokens: int) -> int:
 
 
 def _request(length: int, params: CapsParams) -> GenerateRequest:
-    return GenerateRequest(
-        input_ids=random_prompt(length, seed=length), max_new_tokens=params.max_new_tokens
-    )
+    return GenerateRequest(input_ids=random_prompt(length, seed=length), max_new_tokens=params.max_new_tokens)
 
 
 def _must_answer(length: int, params: CapsParams, context: CheckContext) -> str:

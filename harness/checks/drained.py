@@ -22,7 +22,9 @@ def run(params: DrainedParams, context: CheckContext) -> CheckResult:
     faults = _left(info)
     if not faults:
         client.flush_cache()
-        faults = [f"tp_rank {r.tp_rank}: a free row was written" for r in client.kv_rows().ranks if not r.poisoned]
+        faults = [
+            f"tp_rank {r.tp_rank}: a free row was written" for r in client.kv_rows().ranks if not r.poisoned
+        ]
     if faults:
         return failed(f"after {params.wait:g} s: " + "; ".join(faults), faults=faults)
     rows = sum(rank.kv_rows_free for rank in info.ranks or ())
@@ -35,5 +37,7 @@ def _left(info: ServerInfo) -> list[str]:
         left.append(f"{info.running} requests running, {info.waiting} waiting")
     for rank in info.ranks or ():
         if rank.kv_rows_free != rank.kv_rows:
-            left.append(f"tp_rank {rank.tp_rank} holds {rank.kv_rows - rank.kv_rows_free} of {rank.kv_rows} rows")
+            left.append(
+                f"tp_rank {rank.tp_rank} holds {rank.kv_rows - rank.kv_rows_free} of {rank.kv_rows} rows"
+            )
     return left

@@ -61,7 +61,9 @@ def rank_faults(
     for row in sorted(set(found) | set(expected)):
         ours, wanted = found.get(row), expected.get(row)
         if ours != wanted:
-            faults.append((row, f"tp_rank {tp_rank} row {row} holds {_say(ours)}, should hold {_say(wanted)}"))
+            faults.append(
+                (row, f"tp_rank {tp_rank} row {row} holds {_say(ours)}, should hold {_say(wanted)}")
+            )
     return faults
 
 

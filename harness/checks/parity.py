@@ -49,7 +49,9 @@ def _request(params: ParityParams, length: int) -> GenerateRequest:
 
 def _findings(places: list[Difference], *, params: ParityParams) -> list[Difference]:
     """The first place that is out of bounds, and the worst: where it began, and how bad it became."""
-    out = [p for p in places if beyond(p, bound=params.logprob) or (p.token_differs and params.tokens == "exact")]
+    out = [
+        p for p in places if beyond(p, bound=params.logprob) or (p.token_differs and params.tokens == "exact")
+    ]
     found = out[:1]
     peak = worst(out)
     if peak is not None and peak not in found:
@@ -71,8 +73,14 @@ def _judge(
     if bad or short:
         lengths = sorted({place.length for place in bad})
         told = short[:SHOWN] + [place.sentence() for place in bad[:SHOWN]]
-        head = f"{len(lengths)} of {len(params.lengths)} prompts differ from dcp=1 (lengths {lengths}): " if bad else ""
-        return failed(head + "; ".join(told), differences=[p.to_json() for p in bad], unfinished=short, **figures)
+        head = (
+            f"{len(lengths)} of {len(params.lengths)} prompts differ from dcp=1 (lengths {lengths}): "
+            if bad
+            else ""
+        )
+        return failed(
+            head + "; ".join(told), differences=[p.to_json() for p in bad], unfinished=short, **figures
+        )
     assert peak is not None
     return passed(
         f"{len(params.lengths)} prompts: tokens equal, {len(every)} logprobs within {peak.gap:.2g} of dcp=1 "

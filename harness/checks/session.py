@@ -81,7 +81,9 @@ class JobSession:
         """The launch that a check wants: the profile's engine, with the check's own model and dtype if any."""
         engine = self._job.baseline if baseline else self._job.engine
         if engine is None:
-            raise EngineError(f"check {spec.name} needs an engine, and profile {self._job.profile} declares none")
+            raise EngineError(
+                f"check {spec.name} needs an engine, and profile {self._job.profile} declares none"
+            )
         launch = self._to_launch(engine, faults=() if baseline else self._faults)
         model = getattr(spec.params, "model", None) or launch.model
         launch = launch.with_args(dtype=getattr(spec.params, "dtype", None))

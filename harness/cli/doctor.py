@@ -54,7 +54,9 @@ def _torch() -> Finding:
     try:
         found = version("torch")
     except PackageNotFoundError:
-        return Finding(what="torch", ok=False, found="not installed: the reference engine needs it (make run)")
+        return Finding(
+            what="torch", ok=False, found="not installed: the reference engine needs it (make run)"
+        )
     shm = "shm, gloo" if platform.machine() in ("x86_64", "AMD64") else "gloo (shm needs x86-64)"
     return Finding(what="torch", ok=True, found=f"{found}; reference engine over {shm}")
 

@@ -22,9 +22,13 @@ def evaluate(
     ] = None,
     params: Annotated[
         list[str] | None,
-        typer.Option("--param", "-p", help="Parameter of the check as NAME=YAML, such as lengths=[1,65]; repeatable."),
+        typer.Option(
+            "--param", "-p", help="Parameter of the check as NAME=YAML, such as lengths=[1,65]; repeatable."
+        ),
     ] = None,
-    timeout: Annotated[str, typer.Option(help="Deadline of the check, such as 90s or 5m.")] = f"{DEFAULT_SECONDS:g}s",
+    timeout: Annotated[
+        str, typer.Option(help="Deadline of the check, such as 90s or 5m.")
+    ] = f"{DEFAULT_SECONDS:g}s",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Run one check against a running engine. Exit 0 passed, 1 failed, 3 when it proves nothing.
@@ -35,7 +39,9 @@ def evaluate(
     from harness.suites import parse_duration
 
     module, parsed = _resolve(check, params or [])
-    result = _run(module, parsed, check=check, url=url, baseline_url=baseline_url, seconds=parse_duration(timeout))
+    result = _run(
+        module, parsed, check=check, url=url, baseline_url=baseline_url, seconds=parse_duration(timeout)
+    )
     if as_json:
         figures = {"name": check, "outcome": result.outcome.value, "message": result.message}
         print_json({"schema": 1, **figures, "figures": result.figures})
@@ -99,7 +105,9 @@ def _ask_baseline(module: Check, params: CheckParams, *, url: str, seconds: floa
         with client.deadline("baseline", seconds):
             info = client.server_info()
             if info.dcp_size != 1:
-                raise UsageError(f"--baseline-url {url} runs at dcp {info.dcp_size}; a baseline runs at dcp 1")
+                raise UsageError(
+                    f"--baseline-url {url} runs at dcp {info.dcp_size}; a baseline runs at dcp 1"
+                )
             groups = module.baseline_groups(params)
             return Baseline(info=info, answers={g: tuple(client.generate_batch(list(g))) for g in groups})
     finally:

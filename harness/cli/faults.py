@@ -27,6 +27,8 @@ def list_faults(
 
     rows = sorted(FAULTS.values(), key=lambda fault: fault.id)
     if as_json:
-        print_json({"schema": 1, "faults": [{"id": f.id, "title": f.title, "source": f.source} for f in rows]})
+        print_json(
+            {"schema": 1, "faults": [{"id": f.id, "title": f.title, "source": f.source} for f in rows]}
+        )
     else:
         print_table(["fault", "what it does", "seen in"], [[f.id, f.title, f.source] for f in rows])

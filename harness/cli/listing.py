@@ -105,7 +105,12 @@ def _print_plan(planned: list[PlannedJob]) -> None:
     can = [line for line in planned if line.cannot is None]
     if can:
         rows = [
-            [f"+{show_duration(line.start_s or 0)}", line.id, show_duration(line.estimate_s), " ".join(line.devices)]
+            [
+                f"+{show_duration(line.start_s or 0)}",
+                line.id,
+                show_duration(line.estimate_s),
+                " ".join(line.devices),
+            ]
             for line in can
         ]
         print_table(["start", "job", "estimate", "devices"], rows)

@@ -31,7 +31,9 @@ TagsOption = Annotated[
     list[str] | None,
     typer.Option(envvar="HARNESS_TAGS", help="Only suites with all these tags; a,b or given again."),
 ]
-TriggerOption = Annotated[str | None, typer.Option(help="Only suites of this trigger, such as pr or nightly.")]
+TriggerOption = Annotated[
+    str | None, typer.Option(help="Only suites of this trigger, such as pr or nightly.")
+]
 PoolOption = Annotated[str | None, typer.Option(envvar="HARNESS_POOL", help="Only this pool.")]
 CatalogueOption = Annotated[
     Path | None, typer.Option(envvar="HARNESS_SUITES", help="Catalogue folder (default: suites/).")
@@ -45,6 +47,7 @@ ReportsOption = Annotated[
 EngineArgOption = Annotated[
     list[str] | None,
     typer.Option(
-        envvar="HARNESS_ENGINE_ARGS", help="Engine argument on top of the suite's, such as comm=gloo; repeatable."
+        envvar="HARNESS_ENGINE_ARGS",
+        help="Engine argument on top of the suite's, such as comm=gloo; repeatable.",
     ),
 ]

@@ -38,14 +38,23 @@ def run(
     pool: PoolOption = None,
     fault: Annotated[
         list[str] | None,
-        typer.Option(help="Inject this fault into the engine under test; repeatable. See: harness faults list"),
+        typer.Option(
+            help="Inject this fault into the engine under test; repeatable. See: harness faults list"
+        ),
     ] = None,
     engine_arg: EngineArgOption = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Run each job this often; a mix of verdicts is flaky.")] = 1,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Start nothing new after a failure.")] = False,
-    allow_flaky: Annotated[bool, typer.Option("--allow-flaky", help="Do not fail the run for flaky jobs.")] = False,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Run each job this often; a mix of verdicts is flaky.")
+    ] = 1,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Start nothing new after a failure.")
+    ] = False,
+    allow_flaky: Annotated[
+        bool, typer.Option("--allow-flaky", help="Do not fail the run for flaky jobs.")
+    ] = False,
     require_all: Annotated[
-        bool, typer.Option("--require-all", help="Exit 3 when any job did not run, also under --profile auto.")
+        bool,
+        typer.Option("--require-all", help="Exit 3 when any job did not run, also under --profile auto."),
     ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the run as JSON here; - is stdout.")] = None,
@@ -67,14 +76,21 @@ def run(
         repeat=repeat,
         fail_fast=fail_fast,
         faults=tuple(_known_faults(fault or [])),
-        engine_args=tuple(split_commas(engine_arg or [])),
+        engine_args=tuple(_named_values(split_commas(engine_arg or []))),
         engine_shas=_engine_shas(),
     )
     _check_outputs(junit, json)
-    record = _execute(jobs, working_pools(pools, only=pool), options=options, reports=reports, quiet=json == Path("-"))
+    record = _execute(
+        jobs, working_pools(pools, only=pool), options=options, reports=reports, quiet=json == Path("-")
+    )
     _report(record, junit=junit, json=json)
     raise typer.Exit(
-        _exit_code(record, by_name=profile is not ProfileChoice.AUTO, require_all=require_all, allow_flaky=allow_flaky)
+        _exit_code(
+            record,
+            by_name=profile is not ProfileChoice.AUTO,
+            require_all=require_all,
+            allow_flaky=allow_flaky,
+        )
     )
 
 
@@ -83,6 +99,17 @@ def _known_faults(given: Sequence[str]) -> list[str]:
     from harness.faults import get_fault
 
     return [get_fault(fault).id for fault in given]
+
+
+def _named_values(given: Sequence[str]) -> Sequence[str]:
+    """As given, once every one is NAME=VALUE; whether the engine knows the name, it says itself."""
+    from harness.errors import UsageError
+
+    for item in given:
+        name, equals, _ = item.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--engine-arg is {item!r}; allowed: NAME=VALUE, such as comm=gloo")
+    return given
 
 
 def _engine_shas() -> Mapping[str, str]:
@@ -148,9 +175,5 @@ def _report(record: RunRecord, *, junit: Path | None, json: Path | None) -> None
 def _exit_code(record: RunRecord, *, by_name: bool, require_all: bool, allow_flaky: bool) -> int:
     from harness.verdict import Judged, Verdict, exit_code
 
-    judged = [
-        Judged(verdict=job.verdict or Verdict.NOT_RUN, asked_by_name=by_name) for job in record.jobs
-    ]
-    return exit_code(
-        judged, require_all=require_all, allow_flaky=allow_flaky, interrupted=record.interrupted
-    )
+    judged = [Judged(verdict=job.verdict or Verdict.NOT_RUN, asked_by_name=by_name) for job in record.jobs]
+    return exit_code(judged, require_all=require_all, allow_flaky=allow_flaky, interrupted=record.interrupted)

@@ -36,7 +36,9 @@ def selected_jobs(
     names = list(ProfileName) if profile is ProfileChoice.AUTO else [ProfileName(profile.value)]
     jobs = [job for suite in suites for name in names for job in expand(suite, name)]
     if not jobs:
-        raise UsageError(f"no selected suite has a {profile.value} profile: {', '.join(s.name for s in suites)}")
+        raise UsageError(
+            f"no selected suite has a {profile.value} profile: {', '.join(s.name for s in suites)}"
+        )
     return jobs
 
 

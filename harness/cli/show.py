@@ -28,10 +28,10 @@ def show(
     from harness.cli.places import reports_folder
     from harness.errors import UsageError
     from harness.ledger import Ledger
-    from harness.report import print_summary
+    from harness.report import print_job, print_summary
     from harness.verdict import to_json
 
-    with Ledger.open(reports_folder(reports) / "ledger.db") as ledger:
+    with Ledger.open(reports_folder(reports) / "ledger.db", create=False) as ledger:
         record = ledger.load_run(run)
     if job is not None:
         jobs = tuple(found for found in record.jobs if job in (found.id, found.suite))
@@ -41,5 +41,8 @@ def show(
         record = replace(record, jobs=jobs)
     if as_json:
         print_json(to_json(record))
+    elif job is not None:
+        for found in record.jobs:
+            print_job(record, found, Console())
     else:
         print_summary(record, Console())

@@ -69,7 +69,10 @@ class EngineClient:
     def stream(self, request: GenerateRequest, *, rid: str) -> Iterator[int]:
         """Yield the number of tokens so far, once per streamed event. Closing the iterator aborts the request."""
         body = {**generate_body([request]), "stream": True, "rid": rid}
-        with self._errors(), self._http.stream("POST", "/generate", json=body, timeout=self._timeout()) as answer:
+        with (
+            self._errors(),
+            self._http.stream("POST", "/generate", json=body, timeout=self._timeout()) as answer,
+        ):
             if answer.status_code >= 400:
                 answer.read()
             self._refuse(answer)

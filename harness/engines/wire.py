@@ -53,7 +53,9 @@ def parse_answer(body: dict[str, Any]) -> Answer:
             prompt_tokens=int(meta["prompt_tokens"]),
         )
     except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise EngineError(f"/generate answered without what was asked for: {error!r} in {body!r:.300}") from error
+        raise EngineError(
+            f"/generate answered without what was asked for: {error!r} in {body!r:.300}"
+        ) from error
 
 
 def parse_server_info(body: dict[str, Any]) -> ServerInfo:

@@ -123,8 +123,8 @@ class RunLoop:
         self._record_new_checks(attempt)
 
     def _record_new_checks(self, attempt: Attempt) -> None:
-        for check in attempt.look():
-            self._recorder.check_finished(attempt.job, n=attempt.n, check=check)
+        if checks := attempt.look():
+            self._recorder.checks_finished(attempt.job, n=attempt.n, checks=checks)
 
     def _advance_what_is_due(self) -> None:
         for attempt in list(self._running.values()):

@@ -65,9 +65,10 @@ class Recorder:
         self.ledger.start_attempt(self.run, job.id, n=n, node=self.node, devices=devices, log_path=log_path)
         self.view.job_started(job.id, attempt=n, node=self.node, devices=devices)
 
-    def check_finished(self, job: Job, *, n: int, check: CheckRecord) -> None:
-        self.ledger.add_check(self.run, job.id, n=n, check=check)
-        self.view.check_finished(job.id, check)
+    def checks_finished(self, job: Job, *, n: int, checks: Sequence[CheckRecord]) -> None:
+        self.ledger.add_checks(self.run, job.id, n=n, checks=checks)
+        for check in checks:
+            self.view.check_finished(job.id, check)
 
     def attempt_finished(self, job: Job, attempt: AttemptRecord) -> None:
         assert attempt.outcome is not None, "a finished attempt has an outcome"

@@ -19,7 +19,7 @@ from harness.suites.check_params import (
     RowsParams,
 )
 from harness.suites.durations import parse_duration, show_duration
-from harness.suites.engine_args import ArgValue, engine_flags
+from harness.suites.engine_args import ArgValue
 from harness.suites.jobs import Job, expand, job_id
 from harness.suites.loader import check_catalogue, load_catalogue, load_suite, suite_files
 from harness.suites.model import (
@@ -72,7 +72,6 @@ __all__ = [
     "SuiteFile",
     "SuitePoint",
     "check_catalogue",
-    "engine_flags",
     "expand",
     "job_id",
     "json_schema",

@@ -1,13 +1,12 @@
 """Engine arguments in a suite: `true` is a bare flag, `false` is absent, a list is repeated values.
 
-Called by the model to validate `args:` and by whoever builds an engine's command line. Layout, model and
-address have keys or owners of their own, so the flags for them are refused: two places could disagree.
+Called by the model to validate `args:`; `engines` makes the command line. Layout, model and address have keys
+or owners of their own, so the flags for them are refused: two places could disagree.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from harness.suites.yaml_marks import MarkedDict
 
@@ -60,15 +59,3 @@ def check_arg_value(value: object) -> ArgValue:
         raise ValueError("a list of anything but numbers and texts; allowed: a list of numbers or texts")
     found = "nothing" if value is None else "a mapping" if isinstance(value, MarkedDict) else "an empty list"
     raise ValueError(f"{found}; allowed: true, false, a number, a text, or a list of numbers or texts")
-
-
-def engine_flags(args: Mapping[str, ArgValue]) -> list[str]:
-    """The command line of `args`, in the order written: `{a: true, b: false, c: [1, 2]}` is `--a --c 1 2`."""
-    flags: list[str] = []
-    for name, value in args.items():
-        if value is False:
-            continue
-        flags.append(f"--{name}")
-        if value is not True:
-            flags += [str(item) for item in (value if isinstance(value, tuple) else (value,))]
-    return flags

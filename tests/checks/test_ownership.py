@@ -17,7 +17,9 @@ from harness.topology import KVLayout
 def layouts(draw: st.DrawFn) -> KVLayout:
     interleave = draw(st.sampled_from([1, 2, 4]))
     page_size = interleave * draw(st.integers(1, 6))
-    return KVLayout(dcp_size=draw(st.sampled_from([1, 2, 3, 4, 8])), page_size=page_size, interleave=interleave)
+    return KVLayout(
+        dcp_size=draw(st.sampled_from([1, 2, 3, 4, 8])), page_size=page_size, interleave=interleave
+    )
 
 
 @given(layout=layouts(), page=st.integers(1, 50))

@@ -1,4 +1,4 @@
-"""Whole engines: sharded they answer as unsharded, rows are where they belong, collectives are accounted for."""
+"""Whole engines: sharded they answer as unsharded, rows are in their places, collectives all counted."""
 
 from __future__ import annotations
 

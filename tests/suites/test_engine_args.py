@@ -2,20 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.suites import engine_flags
 from harness.suites.engine_args import check_arg_name, check_arg_value
-
-
-def test_flags_in_the_order_written() -> None:
-    args = {"page-size": 16, "trust-remote-code": True, "quiet": False, "bs": (1, 2, 4), "x": "a b", "f": 0.8}
-    assert engine_flags(args) == [
-        *("--page-size", "16", "--trust-remote-code", "--bs", "1", "2", "4"),
-        *("--x", "a b", "--f", "0.8"),
-    ]
-
-
-def test_numbers_one_and_zero_are_no_flags() -> None:
-    assert engine_flags({"a": 1, "b": 0}) == ["--a", "1", "--b", "0"]
 
 
 @pytest.mark.parametrize("name", ["page-size", "x", "cuda-graph-max-bs-decode", "compilation-config.level"])

@@ -1,0 +1,128 @@
+"""`list`, `plan`, `suites`, `faults`, `doctor`, `show`: contracts for scripts, words for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from command_line import assert_usage_error, harness
+
+SMOKE = {"dcp/layout_unit", "dcp/parity_dcp2", "dcp/parity_dcp4", "dcp/parity_dcp8"}
+
+
+def test_list_keeps_its_json_contract() -> None:
+    done = harness("list", "dcp/*", "--json")
+    body = json.loads(done.out)
+    assert (done.code, done.err, body["schema"]) == (0, "", 1)
+    assert {suite["name"] for suite in body["suites"]} >= SMOKE
+    for suite in body["suites"]:
+        assert set(suite) >= {"name", "summary", "profiles", "tags", "triggers", "upstream"}
+    dcp4 = next(suite for suite in body["suites"] if suite["name"] == "dcp/parity_dcp4")
+    assert dcp4["profiles"] == ["cpu", "gpu"]
+    assert dcp4["triggers"] == ["pr", "nightly"]
+
+
+def test_list_accepts_an_upstream_name() -> None:
+    done = harness("list", "test/registered/dcp/test_dcp_layout_unit.py", "--json")
+    assert [suite["name"] for suite in json.loads(done.out)["suites"]] == ["dcp/layout_unit"]
+
+
+@pytest.mark.parametrize("command", ["run", "list", "plan"])
+def test_an_empty_selection_lists_near_names(command: str, tmp_path: Path) -> None:
+    done = harness(command, "dcp/nothing", reports=tmp_path)
+    assert_usage_error(done, "dcp/nothing", "near names", "dcp/")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tags_given_with_a_comma_are_two_tags() -> None:
+    both = json.loads(harness("list", "dcp/*", "--tags", "smoke,gqa", "--json").out)
+    assert {suite["name"] for suite in both["suites"]} == SMOKE - {"dcp/layout_unit"}
+    assert_usage_error(harness("list", "dcp/*", "--tags", "nonsense"), "nonsense", "smoke")
+
+
+def test_plan_says_where_when_and_why_not() -> None:
+    body = json.loads(harness("plan", "dcp/parity_dcp8", "--json").out)
+    jobs = {job["id"]: job for job in body["jobs"]}
+    assert body["schema"] == 1
+    assert set(jobs) == {"dcp/parity_dcp8@cpu", "dcp/parity_dcp8@gpu"}
+    cpu, gpu = jobs["dcp/parity_dcp8@cpu"], jobs["dcp/parity_dcp8@gpu"]
+    assert (cpu["pool"], cpu["devices"], cpu["start_s"], cpu["cannot"]) == (
+        "cpu",
+        ["cpu:0", "cpu:1"],
+        0,
+        None,
+    )
+    assert "sglang" in gpu["cannot"]
+    assert gpu["start_s"] is None
+
+
+def test_plan_for_people_names_what_cannot_run() -> None:
+    done = harness("plan", "dcp/parity_dcp4")
+    assert done.code == 0
+    assert "dcp/parity_dcp4@cpu" in done.out
+    assert "1 cannot run here" in done.out
+
+
+def test_suites_check_and_schema() -> None:
+    assert harness("suites", "check").code == 0
+    schema = json.loads(harness("suites", "schema").out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_faults_are_listed() -> None:
+    body = json.loads(harness("faults", "list", "--json").out)
+    assert {fault["id"] for fault in body["faults"]} >= {"lse-base", "len-ceil", "owner-div"}
+    assert "lse-base" in harness("faults", "list").out
+
+
+def test_doctor_says_what_works(tmp_path: Path) -> None:
+    done = harness("doctor", "--json", reports=tmp_path)
+    findings = {finding["what"]: finding for finding in json.loads(done.out)["findings"]}
+    assert done.code == 0
+    assert findings["pool cpu"]["ok"] is True
+    assert findings["containment"]["ok"] is True
+    assert "torch" in harness("doctor", reports=tmp_path).out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["run", "dcp/parity_dcp4", "--fault", "lse-bass"], ["lse-bass", "lse-base"]),
+        (["run", "dcp/parity_dcp4", "--pool", "h300"], ["h300", "cpu"]),
+        (["run", "dcp/layout_unit", "--profile", "gpu"], ["gpu", "dcp/layout_unit"]),
+        (["run", "dcp/layout_unit", "--profile", "tpu"], ["tpu", "auto"]),
+        (["run", "dcp/layout_unit", "--junit", "no/such/folder/out.xml"], ["no/such/folder"]),
+        (["run", "dcp/layout_unit", "--engine-arg", "comm"], ["comm", "NAME=VALUE"]),
+        (["list", "dcp/*", "--catalogue", "no-such-folder"], ["no-such-folder"]),
+        (["plan", "dcp/*", "--pools", "no-such-file.yaml"], ["no-such-file.yaml"]),
+        (["show", "latest"], ["no ledger", "nothing has been run here yet"]),
+        (["eval", "parrity", "--url", "http://127.0.0.1:1"], ["parrity", "parity"]),
+        (["eval", "parity", "--url", "http://127.0.0.1:1", "-p", "lenghts=[1]"], ["lenghts"]),
+        (["eval", "active", "--url", "http://127.0.0.1:1", "-p", "dcp=[1"], ["dcp", "YAML"]),
+        (["engine", "serve", "--tp", "4", "--dcp", "3"], ["4", "3"]),
+        (["engine", "serve", "--model", "builtin:random-gqqa"], ["builtin:random-gqa"]),
+        (["engine", "serve", "--fault", "lse-bass"], ["lse-base"]),
+    ],
+)
+def test_bad_usage_is_one_clear_line(args: list[str], words: list[str], tmp_path: Path) -> None:
+    assert_usage_error(harness(*args, reports=tmp_path / "reports"), *words)
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    for command in (
+        ["run"],
+        ["list"],
+        ["plan"],
+        ["show"],
+        ["eval"],
+        ["doctor"],
+        ["suites", "check"],
+        ["suites", "schema"],
+        ["engine", "serve"],
+        ["faults", "list"],
+    ):
+        done = harness(*command, "--help")
+        assert done.code == 0
+        assert "Example: harness" in done.out, command
