@@ -59,6 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--harness-attempt-dir"):
         # A copy of stderr, made before pytest captures it: the executor asks for stacks when a deadline passed.
         faulthandler.register(signal.SIGUSR1, file=os.dup(2), all_threads=True)
+    # An xdist worker inherits the variable, not the descriptor; its reports are rung for by its controller.
+    if (descriptor := os.environ.get(DOORBELL)) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Doorbell(int(descriptor)), "harness-doorbell")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteCollector | None:
@@ -193,12 +196,15 @@ class CheckItem(pytest.Item):
                 self.add_report_section("call", log.name, tail)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Ring after reportlog has written, so that the executor finds the line when it wakes."""
-    descriptor = os.environ.get(DOORBELL)
-    if descriptor and "PYTEST_XDIST_WORKER" not in os.environ:
-        os.write(int(descriptor), b".")
+class Doorbell:
+    """Rings after reportlog has written a line, so that the executor finds it when it wakes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        os.write(self._descriptor, b".")
 
 
 def _pairs(given: list[str], *, option: str) -> dict[str, str]:

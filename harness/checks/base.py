@@ -37,10 +37,14 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What the dcp=1 engine said: its capacity and its answers, by the group of requests as it was sent."""
+    """What the dcp=1 engine said: its capacity and its answers, by the group of requests as it was sent.
+
+    `origin` is told in reports: how the baseline came about and what it cost.
+    """
 
     info: ServerInfo
     answers: dict[RequestGroup, tuple[Answer, ...]]
+    origin: str
 
     def of(self, group: RequestGroup) -> tuple[Answer, ...]:
         """Raises MissingBaselineError where the group was not asked."""

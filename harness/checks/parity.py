@@ -36,7 +36,7 @@ def run(params: ParityParams, context: CheckContext) -> CheckResult:
         places = compare(answer, reference, prompt=request.input_ids)
         every += places
         bad += _findings(places, params=params)
-    return _judge(every, bad, short, params=params)
+    return _judge(every, bad, short, params=params, origin=baseline.origin)
 
 
 def _request(params: ParityParams, length: int) -> GenerateRequest:
@@ -60,7 +60,7 @@ def _findings(places: list[Difference], *, params: ParityParams) -> list[Differe
 
 
 def _judge(
-    every: list[Difference], bad: list[Difference], short: list[str], *, params: ParityParams
+    every: list[Difference], bad: list[Difference], short: list[str], *, params: ParityParams, origin: str
 ) -> CheckResult:
     peak = worst(every)
     figures = {
@@ -69,6 +69,7 @@ def _judge(
         "max_logprob_gap": peak.gap if peak else None,
         "bound": params.logprob,
         "worst": peak.to_json() if peak else None,
+        "baseline": origin,
     }
     if bad or short:
         lengths = sorted({place.length for place in bad})
@@ -84,6 +85,6 @@ def _judge(
     assert peak is not None
     return passed(
         f"{len(params.lengths)} prompts: tokens equal, {len(every)} logprobs within {peak.gap:.2g} of dcp=1 "
-        f"(bound {params.logprob:g})",
+        f"(bound {params.logprob:g}; baseline {origin})",
         **figures,
     )

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.checks.base import CheckContext, CheckResult, RequestGroup, failed, passed, random_prompt
+from harness.checks.base import CheckContext, CheckResult, RequestGroup, failed, passed, random_prompt, unproven
 from harness.checks.ownership import expected_rows, rank_faults
 from harness.engines import EngineClient, GenerateRequest, KVRows
-from harness.errors import HarnessError
+from harness.errors import HarnessError, RequestRefusedError
 from harness.suites import RowsParams
 
 needs_baseline = False
@@ -26,6 +26,10 @@ def baseline_groups(params: RowsParams) -> list[RequestGroup]:
 
 
 def run(params: RowsParams, context: CheckContext) -> CheckResult:
+    try:
+        context.client.kv_rows()
+    except RequestRefusedError as error:
+        return unproven(f"the engine does not tell what its KV rows hold: {error}")
     with _in_flight(context.client, params):
         pools = context.client.kv_rows()
     faults = _faults(pools, params=params)

@@ -8,6 +8,7 @@ that needs it repeats the reason; an engine that died stays dead.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -156,11 +157,13 @@ class JobSession:
 
     def _ask(self, launch: LaunchSpec, groups: list[RequestGroup]) -> Baseline:
         """Answer everything on one baseline engine, then stop it: its devices are the next engine's."""
+        begin = time.monotonic()
         engine = self._launch(launch, name="baseline")
         try:
             with engine.client.deadline("baseline", self._check_seconds()):
                 answers = {group: tuple(engine.client.generate_batch(list(group))) for group in groups}
-                return Baseline(info=engine.client.server_info(), answers=answers)
+                info = engine.client.server_info()
+            return Baseline(info=info, answers=answers, origin=f"fresh, +{time.monotonic() - begin:.0f} s")
         except HarnessError as error:
             self._refused.append((launch, error))
             raise

@@ -109,6 +109,7 @@ def _ask_baseline(module: Check, params: CheckParams, *, url: str, seconds: floa
                     f"--baseline-url {url} runs at dcp {info.dcp_size}; a baseline runs at dcp 1"
                 )
             groups = module.baseline_groups(params)
-            return Baseline(info=info, answers={g: tuple(client.generate_batch(list(g))) for g in groups})
+            answers = {group: tuple(client.generate_batch(list(group))) for group in groups}
+            return Baseline(info=info, answers=answers, origin=f"asked now at {url}")
     finally:
         client.close()

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 
 class PageAllocator:
-    """Hands out pages 1 to `num_pages`, least recently used first, so that stale rows stay poisoned
-    longest."""
+    """Hands out pages 1 to `num_pages`, those longest free first: a stale read then finds poison."""
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages

@@ -38,8 +38,8 @@ from harness.refengine.wiring import Wiring
 EXIT_DIED = 70
 # A burst of requests connects at once; the kernel caps this at net.core.somaxconn.
 BACKLOG = 2048
-# How long a clean stop waits for the front to finish its answers, before it is killed.
-STOP_GRACE_S = 1.0
+# A clean stop waits this long for the front, which itself gives its answers FINISH_S, and then kills it.
+STOP_GRACE_S = 1.5
 
 _STDERR = 2
 
@@ -136,17 +136,14 @@ class Engine:
                 waiting.unregister(self.status)
 
     def stop(self) -> None:
-        """The clean way: ask both children to end, and wait for the front to finish its answers for a
-        moment."""
-        for _, child in self._children():
-            child.terminate()
+        """The clean way: let the front finish its answers for a moment. Ranks have nothing worth saving."""
+        dict(self._children())["front"].terminate()
         front_end = select.poll()
         front_end.register(self._pidfds["front"], select.POLLIN)
         front_end.poll(STOP_GRACE_S * 1000)
 
     def kill(self) -> None:
-        """Kill and reap everything that is left. Ranks die with their zygote, and become children of this
-        process."""
+        """Kill and reap all that is left. Ranks die with their zygote, and become this process's children."""
         for _, child in self._children():
             child.kill()
             child.wait()
@@ -201,6 +198,8 @@ class Engine:
 
 def _refuse_early(config: EngineConfig, *, ready_file: Path | None) -> None:
     """What can be known to fail before any process exists. Raises UsageError."""
+    if sys.platform != "linux":
+        raise UsageError(f"the engine's processes need Linux (prctl, pidfd), found {sys.platform}")
     check_model_topology(resolve_model(config.model), config.parallel())
     if config.comm is CommBackend.THREADS:
         raise UsageError("--comm threads is for tests inside one process; a launch takes shm, gloo or nccl")
@@ -209,8 +208,7 @@ def _refuse_early(config: EngineConfig, *, ready_file: Path | None) -> None:
 
 
 def _bind(config: EngineConfig) -> socket.socket:
-    """The listening socket. It listens from the start, so that a port in use is found here and by nobody
-    else."""
+    """The listening socket. It listens from the start, so that a port in use is found here."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

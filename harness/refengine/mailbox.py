@@ -13,8 +13,7 @@ _READ_BYTES = 1 << 16
 
 
 class Mailbox:
-    """Messages from and to the front. When the front is gone there is nothing left to serve: see
-    `_await_end`."""
+    """Messages from and to the front. When that is gone, nothing is left to serve: `_await_end`."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
@@ -44,7 +43,6 @@ class Mailbox:
 
 
 def _await_end() -> NoReturn:
-    """The front has ended, so the launcher is about to kill this process. Ending first would only blur who
-    died."""
+    """The front has ended, so the launcher is about to kill this process. Ending first would blur who died."""
     while True:
         signal.pause()

@@ -1,5 +1,4 @@
-"""`/metrics` in Prometheus' text format (version 0.0.4), with the names that SGLang uses for the same
-things."""
+"""`/metrics` in Prometheus' text format, version 0.0.4, under SGLang's names where it has one."""
 
 from __future__ import annotations
 

@@ -22,16 +22,14 @@ Entry = list[float | int | None]
 
 
 class Outputs:
-    """Details of requests in flight, by rid: of the token sampled last, and of the prompt until its first
-    token."""
+    """Of requests in flight, by rid: the token sampled last, and the prompt's until its first token."""
 
     def __init__(self) -> None:
         self._last: dict[str, Scored] = {}
         self._prompts: dict[str, list[Scored | None]] = {}
 
     def sample(self, batch: Batch, logits: Tensor, running: Mapping[str, Running]) -> dict[str, int]:
-        """Sample a token for every chunk that ends at its sequence's end; logits are [rows, vocab] in chunk
-        order."""
+        """Sample a token for each chunk that ends its sequence; logits are [rows, vocab] in chunk order."""
         ends: list[int] = []
         row = 0
         for chunk in batch.chunks:

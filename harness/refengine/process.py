@@ -2,8 +2,7 @@
 
 The engine lives and dies as a group. Each process asks the kernel for SIGKILL when its parent ends
 (PR_SET_PDEATHSIG), the launcher adopts orphans (PR_SET_CHILD_SUBREAPER) so that it can reap all of them, and
-no process needs to run any code for the others to be cleaned up. Where prctl is missing (not Linux) a kill -9
-of the launcher may leave processes; `UNPROTECTED` says so at start.
+no process needs to run any code for the others to be cleaned up. Linux only; the launcher says so elsewhere.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ import ctypes
 import faulthandler
 import os
 import signal
-import sys
 
 from setproctitle import setproctitle
 
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-
-UNPROTECTED = "engine: no prctl on this system; kill -9 of the launcher may leave processes behind"
 
 
 def _prctl(option: int, value: int) -> None:
@@ -30,23 +26,18 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when process `parent` ends. Called first in a child; ends it at once if the parent is gone
-    already.
+    """Be killed when process `parent` ends, at once if it has ended already. Called first in a child.
 
     The kernel ties this to the parent's *thread* that started the child: start children from the main thread.
     """
-    if sys.platform == "linux":
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ends, so that this process can wait for them."""
-    if sys.platform == "linux":
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    else:
-        print(UNPROTECTED, file=sys.stderr, flush=True)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def introduce(title: str) -> None:

@@ -41,8 +41,7 @@ from harness.topology.state import KINDS
 def run_rank(
     config: EngineConfig, *, rank: int, pipe: int, plumbing: Plumbing, faults: Sequence[str]
 ) -> NoReturn:
-    """Serve as TP rank `rank` until killed. Raises UsageError where the model cannot be held as
-    configured."""
+    """Serve as TP rank `rank` until killed. Raises UsageError where the model cannot be held."""
     introduce(f"rank {rank}/{config.tp} tp{config.tp} dcp{config.dcp}")
     torch.set_num_threads(1)
     parallel = config.parallel()
@@ -175,8 +174,7 @@ class RankLoop:
         }
 
     def _rows(self) -> dict[str, Any]:
-        """Which token each row of this rank holds, and (rank 0) which tokens the requests in flight have
-        there."""
+        """Which token each row of this rank holds, and (rank 0) what the requests in flight have there."""
         pool = self.runner.pool
         requests = [
             {

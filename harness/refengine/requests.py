@@ -109,8 +109,7 @@ def message_from_dict(values: dict[str, Any]) -> Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """Everything that changes a scheduler's state in one step: tokens sampled in the last one, then
-    messages."""
+    """All that changes a scheduler's state in one step: tokens sampled in the last one, then messages."""
 
     sampled: dict[str, int]
     messages: tuple[Message, ...] = ()

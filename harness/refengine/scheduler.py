@@ -39,8 +39,7 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """A request that holds pages. `tokens` is prompt then answer; the first `kv_len` of them are in the
-    pool."""
+    """A request that holds pages. `tokens` is prompt then answer; the first `kv_len` are in the pool."""
 
     request: GenerateRequest
     index: int
@@ -62,8 +61,7 @@ class Running:
 
 
 class Scheduler:
-    """`waiting` in order of arrival, `running` by rid in order of admission, `planned` the batch in
-    flight."""
+    """`waiting` in order of arrival, `running` in order of admission, `planned` the batch in flight."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -90,8 +88,7 @@ class Scheduler:
         self.waiting.append(request)
 
     def abort(self, rid: str) -> list[Progress]:
-        """End a request now, waiting or running; nothing where it is unknown. Never between plan and
-        commit."""
+        """End a request now, waiting or running; nothing if it is unknown. Not between plan and commit."""
         if rid in self.running:
             self._release(self.running[rid])
         else:
@@ -181,8 +178,7 @@ class Scheduler:
 
 
 def wants_token(batch: Batch, running: Mapping[str, Running]) -> list[bool]:
-    """For each chunk whether a token is sampled from its last row: not for a prompt's chunks before the
-    last."""
+    """For each chunk whether a token is sampled from its last row: for a prompt, only its last chunk."""
     return [chunk.start + len(chunk.tokens) >= running[chunk.rid].prompt_len for chunk in batch.chunks]
 
 

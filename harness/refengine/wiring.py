@@ -45,8 +45,7 @@ class Wiring:
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Wiring:
-        """The inverse of `to_argv`. Raises UsageError for anything else: only a launcher starts these
-        processes."""
+        """The inverse of `to_argv`. Raises UsageError for anything else: only a launcher calls this."""
         if len(argv) != 2 or argv[0] != FLAG:
             raise UsageError("this process is started by the launcher: use `harness engine serve`")
         values = json.loads(argv[1])

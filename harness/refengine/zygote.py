@@ -3,8 +3,8 @@
 Phases: import and prepare, with one thread only (a fork of a process that has run OpenMP threads hangs);
 start the ranks by fork, or by running its own entry point again with a rank number where CUDA forbids fork;
 wait. A rank never ends on its own, so the first end of one is reported to the launcher, the others are
-killed, and the exit code is EXIT_RANK_DIED. SIGTERM kills the ranks too, and is no failure: they hold nothing
-worth saving.
+killed, and the exit code is EXIT_RANK_DIED. The launcher ends a zygote by SIGKILL: ranks hold nothing worth
+saving.
 
 An entry point that patches seams calls `main` after it has done so.
 """
@@ -29,7 +29,7 @@ EXIT_RANK_DIED = 70
 # the others' ends are collected too, so that a kill is told apart from the errors it caused.
 AFTERSHOCK_S = 0.1
 
-_WATCHED = {signal.SIGCHLD, signal.SIGTERM}
+_WATCHED = {signal.SIGCHLD}
 
 
 def main(argv: Sequence[str], *, faults: Sequence[str] = ()) -> int:
@@ -64,15 +64,17 @@ def _zygote(wiring: Wiring, *, faults: Sequence[str]) -> int:
     from harness.refengine.rank import run_rank
 
     plumbing = create_plumbing(config)
-    # Move everything that exists out of the collector's sight: ranks then never copy those pages by touching
-    # them.
+    # Out of the collector's sight: it would touch every object in every rank, and so copy shared pages.
     gc.collect()
     gc.freeze()
     zygote = os.getpid()
     ranks: dict[int, int] = {}
+    # Kept until the end: a forgotten Popen is waited for by the next one, which would steal a rank's status.
+    spawned: list[subprocess.Popen[bytes]] = []
     for rank in range(config.tp):
         if config.start_method is StartMethod.SPAWN:
-            ranks[_spawn(wiring, rank=rank, plumbing=plumbing.fds)] = rank
+            spawned.append(_spawn(wiring, rank=rank, plumbing=plumbing.fds))
+            ranks[spawned[-1].pid] = rank
             continue
         pid = os.fork()
         if pid == 0:
@@ -94,9 +96,8 @@ def _become_rank(wiring: Wiring, *, rank: int) -> None:
             os.close(pipe)
 
 
-def _spawn(wiring: Wiring, *, rank: int, plumbing: tuple[int, ...]) -> int:
-    """Start one rank in a fresh interpreter, through the same entry point, so that it patches the same
-    seams."""
+def _spawn(wiring: Wiring, *, rank: int, plumbing: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    """Start one rank in a fresh interpreter, by the zygote's own entry point: it patches the same seams."""
     zygote = os.getpid()
     child = wiring.for_rank(rank, parent=zygote, plumbing=plumbing)
 
@@ -108,7 +109,7 @@ def _spawn(wiring: Wiring, *, rank: int, plumbing: tuple[int, ...]) -> int:
         [*wiring.entry, *child.to_argv()],
         pass_fds=(wiring.pipes[rank], wiring.status, *plumbing),
         preexec_fn=prepare,
-    ).pid
+    )
 
 
 def _spawned_rank(wiring: Wiring, *, rank: int, faults: Sequence[str]) -> int:
@@ -120,15 +121,11 @@ def _spawned_rank(wiring: Wiring, *, rank: int, faults: Sequence[str]) -> int:
 
 
 def _watch(wiring: Wiring, ranks: dict[int, int]) -> int:
-    """Wait for a rank to end, or for the order to stop; then end and reap all."""
-    told = signal.sigwait(_WATCHED)
-    ends = _reap(ranks)
-    while told != signal.SIGTERM and not ends:
-        told = signal.sigwait(_WATCHED)
+    """Wait for the first rank to end; then end and reap all."""
+    ends: dict[int, int] = {}
+    while not ends:
+        signal.sigwait(_WATCHED)
         ends = _reap(ranks)
-    if told == signal.SIGTERM:
-        _kill(ranks)
-        return 0
     while signal.sigtimedwait(_WATCHED, AFTERSHOCK_S):
         ends |= _reap(ranks)
     # Killed by a signal says more than failed because a peer was gone.

@@ -1,5 +1,4 @@
-"""Entry point of the front process; started by the launcher with the listening socket and the ranks'
-pipes."""
+"""Entry point of the front process: the launcher hands it the listening socket and the ranks' pipes."""
 
 from __future__ import annotations
 
@@ -9,6 +8,9 @@ import sys
 
 from harness.refengine.process import die_with_parent, introduce
 from harness.refengine.wiring import Wiring
+
+# When told to stop, answers in flight get this long. The launcher waits a little longer.
+FINISH_S = 1
 
 
 def main(argv: list[str]) -> int:
@@ -29,9 +31,7 @@ def main(argv: list[str]) -> int:
             log_level="warning",
             access_log=False,
             lifespan="off",
-            # The launcher kills this process after its own grace; answers that could still end must do so
-            # before.
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=FINISH_S,
         )
     )
 

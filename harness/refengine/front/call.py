@@ -20,8 +20,7 @@ from harness.refengine.requests import FinishType, GenerateRequest, Said
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A token, its log-probability (None for a prompt's first), and the likeliest tokens there: [(logprob,
-    id)]."""
+    """A token, its log-probability (None for a prompt's first), the likeliest there: [(logprob, id)]."""
 
     token: int
     logprob: float | None
@@ -38,8 +37,7 @@ class Prompt:
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
-    """One answer. `output` grows by a token at a time; `finish` is SGLang's finish_reason once it has
-    ended."""
+    """One answer. `output` grows token by token; `finish` is SGLang's finish_reason once it has ended."""
 
     index: int
     request: GenerateRequest
@@ -89,8 +87,7 @@ class Call:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     async def start(self) -> None:
-        """Put all requests to the engine. Raises UsageError for a rid that is in flight, before any is
-        sent."""
+        """Put all requests to the engine. Raises UsageError for a rid in flight, before any is sent."""
         rids = [generation.request.rid for generation in self.generations]
         for rid in rids:
             if self._link.in_flight(rid) or rids.count(rid) > 1:

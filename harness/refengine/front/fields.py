@@ -61,8 +61,7 @@ def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
 
 
 def tokens_of(prompt: str | list[int], *, vocab_size: int) -> tuple[int, ...]:
-    """Token ids of a text or checked ids. Raises UsageError for an empty prompt or ids outside the
-    vocabulary."""
+    """Token ids of a text, or checked ids. Raises UsageError for an empty prompt or unknown ids."""
     if isinstance(prompt, str):
         if not prompt:
             raise UsageError("the prompt is empty; at least one character is needed")

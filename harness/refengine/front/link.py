@@ -75,8 +75,7 @@ class EngineLink:
         await self._send(request)
 
     def abort(self, rid: str) -> None:
-        """Ask to end a request; its inbox gets the end. Does not wait, so it can be called while being
-        cancelled."""
+        """Ask to end a request; its inbox gets the end. Never waits: usable while being cancelled."""
         if rid in self._inboxes and not self._gone:
             self._writers[0].write(encode_frame(message_to_dict(Abort(rid=rid))))
 

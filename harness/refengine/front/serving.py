@@ -36,8 +36,7 @@ class AsciiJSONResponse(JSONResponse):
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events of a call. Ends the call however the response ends, the client's leaving
-    included."""
+    """Server-sent events of a call. Ends the call however the response ends, by the client's leaving too."""
 
     def __init__(self, call: Call, events: AsyncIterator[bytes]) -> None:
         super().__init__(events, media_type="text/event-stream")

@@ -1,0 +1,122 @@
+"""Suite files under bare pytest: same checks, real engines, nothing green that did not pass."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from suite_runs import command, environment, run_pytest, tiny_suite
+
+ALL = (
+    "[active: {dcp: 2}, parity: {lengths: [1, 2, 9], max_new_tokens: 4}, batch: {sizes: [2, 2, 5]}, "
+    "capacity: {}, caps: {}, rows: {lengths: [1, 9]}, drained: {}]"
+)
+
+
+def test_every_check_runs_and_passes(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks=ALL)
+    done = run_pytest(file, cwd=tmp_path)
+    assert done.code == 0, done.out
+    assert list(done.checks) == ["active", "parity", "batch", "capacity", "caps", "rows", "drained"]
+    assert {check["outcome"] for check in done.checks.values()} == {"passed"}
+    assert "7 passed" in done.out
+
+
+def test_a_fault_turns_the_check_red_that_should_see_it(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks="[active: {dcp: 2}, parity: {lengths: [5]}, rows: {lengths: [9]}]")
+    done = run_pytest(file, "--harness-fault", "owner-div", cwd=tmp_path)
+    assert done.code == 1
+    found = {name: check["outcome"] for name, check in done.checks.items()}
+    assert found == {"active": "passed", "parity": "failed", "rows": "failed"}
+    assert "output position" in done.out
+    assert "should hold position" in done.out
+    worst = done.checks["parity"]["figures"]["worst"]
+    assert abs(worst["logprob"] - worst["baseline_logprob"]) == worst["gap"] > 1e-2
+
+
+def test_a_missing_baseline_is_an_error(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks="[parity: {lengths: [3]}, capacity: {}]", baseline="")
+    done = run_pytest(file, cwd=tmp_path)
+    assert done.code == 1
+    assert [check["outcome"] for check in done.checks.values()] == ["error", "error"]
+    assert "no dcp=1 baseline" in done.out
+
+
+def test_an_engine_that_cannot_start_is_started_once(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks="[active: {dcp: 2}, caps: {}]", model="builtin:no-such-model")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    done = run_pytest(file, "--harness-attempt-dir", logs, cwd=tmp_path)
+    assert done.code == 1
+    assert [check["outcome"] for check in done.checks.values()] == ["error", "error"]
+    assert "no-such-model" in done.out
+    (log,) = logs.glob("*.log")
+    assert log.read_text().count("no-such-model") == 1
+
+
+def test_engine_arguments_reach_the_engine(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks="[active: {dcp: 2}]", baseline="")
+    done = run_pytest(file, "--harness-engine-arg", "dcp-comm-backend=a2a", cwd=tmp_path)
+    assert done.code == 0, done.out
+    assert "all_to_all" in done.checks["active"]["figures"]["dcp_collectives"]
+
+
+def test_an_open_outcome_is_red_alone_and_open_under_the_executor(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks="[rows: {lengths: [3]}]", baseline="", args=", kv-rows: false")
+    file.write_text(file.read_text().replace("kv-rows: false", "no-kv-rows: true"))
+    alone = run_pytest(file, cwd=tmp_path)
+    assert (alone.code, alone.checks["rows"]["outcome"]) == (1, "unproven")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    judged = run_pytest(file, "--harness-attempt-dir", logs, cwd=tmp_path)
+    assert (judged.code, judged.checks["rows"]["outcome"]) == (0, "unproven")
+
+
+def test_plain_test_files_of_a_suite_are_collected(tmp_path: Path) -> None:
+    folder = tmp_path / "suites"
+    folder.mkdir()
+    (folder / "plain.yaml").write_text(
+        "summary: plain tests\nprofiles:\n  cpu: {needs: {cpu: 1}, estimate: 1s, timeout: 1m}\n"
+        "tests: [test_plain_*.py]\n"
+    )
+    (folder / "test_plain_one.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.topology(tp=4, dcp=[2, 4])\n"
+        "def test_rank(parallel):\n    assert parallel.attn_dcp_rank == parallel.tp_rank % parallel.dcp_size\n"
+    )
+    for extra in ([], ["-n", "2"]):
+        done = run_pytest(folder / "plain.yaml", *extra, cwd=tmp_path)
+        assert done.code == 0, done.out
+        assert "8 passed" in done.out
+
+
+def test_a_bad_suite_file_is_a_collection_error_with_its_place(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks="[parrity: {}]")
+    done = run_pytest(file, cwd=tmp_path)
+    assert done.code == 2
+    assert f"{file}:" in done.out
+    assert "parity" in done.out
+
+
+def test_yaml_outside_a_catalogue_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "pools.yaml").write_text("pools: {}\n")
+    assert run_pytest(tmp_path / "configs", cwd=tmp_path).code == 5
+
+
+def test_each_report_rings_the_doorbell(tmp_path: Path) -> None:
+    file = tmp_path / "test_two.py"
+    file.write_text("def test_a(): pass\ndef test_b(): pass\n")
+    for workers in ([], ["-n", "2"]):
+        read, write = os.pipe()
+        # Also inside an xdist worker of another run, whose variables are inherited.
+        extra = environment(HARNESS_DOORBELL_FD=str(write), PYTEST_XDIST_WORKER="gw0")
+        with open(os.devnull, "wb") as quiet:
+            subprocess.run(
+                command(file, *workers), cwd=tmp_path, env=extra, pass_fds=[write], stdout=quiet, check=True
+            )
+        os.close(write)
+        rings = os.read(read, 100)
+        os.close(read)
+        assert len(rings) == 6  # setup, call and teardown of two tests
