@@ -10,7 +10,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.checks.base import CheckContext, CheckResult, RequestGroup, failed, passed, random_prompt, unproven
+from harness.checks.base import (
+    CheckContext,
+    CheckResult,
+    RequestGroup,
+    failed,
+    passed,
+    random_prompt,
+    unproven,
+)
 from harness.checks.ownership import expected_rows, rank_faults
 from harness.engines import EngineClient, GenerateRequest, KVRows
 from harness.errors import HarnessError, RequestRefusedError

@@ -141,6 +141,9 @@ class EngineClient:
             raise EngineDiedError(why) from error
 
     def _refuse(self, answer: httpx.Response) -> None:
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and (why := self._why_dead()):
+            # The front outlives a rank by a moment and says so; its launcher knows what ended the rank.
+            raise EngineDiedError(why)
         if answer.status_code >= 400:
             raise RequestRefusedError(_message(answer), status=answer.status_code)
 

@@ -98,6 +98,14 @@ def test_a_dropped_connection_asks_what_died() -> None:
         EngineClient(url, why_dead=lambda: "rank 3 was killed").server_info()
 
 
+def test_a_front_that_outlives_its_rank_asks_what_died() -> None:
+    with serving(always(503, {"error": {"message": "rank 1 has ended"}})) as url:
+        with pytest.raises(EngineDiedError, match="killed by SIGKILL"):
+            EngineClient(url, why_dead=lambda: "rank 1 was killed by SIGKILL").health()
+        with pytest.raises(RequestRefusedError, match="rank 1 has ended"):
+            EngineClient(url).health()
+
+
 def test_a_server_that_is_not_there_is_named() -> None:
     with serving(always(200, {})) as url:
         gone = url
