@@ -45,6 +45,8 @@ class JobSession:
     def run(self, spec: CheckSpec) -> CheckResult:
         """Run one check to its result; an engine's or a deadline's failure becomes an `error` result."""
         scope = f"check {spec.name}"
+        if spec.name not in self._checks:
+            return _error(f"check {spec.name} is not implemented by this release")
         try:
             self._ask_baselines()
             engine = self._engine_for(self._launch_of(spec))
@@ -145,8 +147,8 @@ class JobSession:
         """Every baseline launch of this job with all that is asked of it."""
         wanted: list[tuple[LaunchSpec, list[RequestGroup]]] = []
         for spec in self._job.checks:
-            check = self._checks[spec.name]
-            if not check.needs_baseline:
+            check = self._checks.get(spec.name)
+            if check is None or not check.needs_baseline:
                 continue
             launch = self._launch_of(spec, baseline=True)
             groups = next((groups for known, groups in wanted if known == launch), None)

@@ -161,7 +161,9 @@ def test_the_command_sees_its_directory_environment_and_clean_signals(
     said = (tmp_path / "job.log").read_text().splitlines()
     assert said[0] == f"{tmp_path} here False True ['0', '1', '2', '3']"  # 3 is listdir's own
     # A Python command sets SIGPIPE (13) and SIGXFSZ (25) to ignored by itself; nothing else may be.
-    assert int(said[1], 16) == 1 << 12 | 1 << 24
+    # Above 31 are the real-time signals, of which libc keeps two to itself and lets nobody reset them.
+    standard = (1 << 31) - 1
+    assert int(said[1], 16) & standard == 1 << 12 | 1 << 24
 
 
 def test_pidfd_turns_readable_at_the_end_and_not_before(containment: Containment, log: int) -> None:

@@ -41,7 +41,8 @@ POOLS = "pools:\n  cpu: {executor: local, slots: 2}\n"
 
 QUICK = "[active: {dcp: 2}, parity: {lengths: [1, 5], max_new_tokens: 4}, drained: {}]"
 # Minutes of work, so that whatever is killed is killed in the middle of it.
-LONG = "[active: {dcp: 2}, parity: {lengths: [%s], max_new_tokens: 200}]" % ", ".join(map(str, range(1, 100)))
+LENGTHS = list(range(1, 100))
+LONG = f"[active: {{dcp: 2}}, parity: {{lengths: {LENGTHS}, max_new_tokens: 200}}]"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,7 +143,7 @@ def listening_ports(pids: list[int]) -> set[str]:
     held = set()
     for pid in pids:
         try:
-            links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         held |= {link[8:-1] for link in links if link.startswith("socket:[")}

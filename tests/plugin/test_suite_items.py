@@ -91,6 +91,17 @@ def test_plain_test_files_of_a_suite_are_collected(tmp_path: Path) -> None:
         assert "8 passed" in done.out
 
 
+def test_a_check_without_a_module_is_an_error_and_the_others_run(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks="[active: {dcp: 2}, accuracy: {task: sums}]")
+    done = run_pytest(file, cwd=tmp_path)
+    assert done.code == 1
+    assert {name: check["outcome"] for name, check in done.checks.items()} == {
+        "active": "passed",
+        "accuracy": "error",
+    }
+    assert "check accuracy is not implemented by this release" in done.out
+
+
 def test_a_bad_suite_file_is_a_collection_error_with_its_place(tmp_path: Path) -> None:
     file = tiny_suite(tmp_path, checks="[parrity: {}]")
     done = run_pytest(file, cwd=tmp_path)
@@ -112,10 +123,14 @@ def test_each_report_rings_the_doorbell(tmp_path: Path) -> None:
         read, write = os.pipe()
         # Also inside an xdist worker of another run, whose variables are inherited.
         extra = environment(HARNESS_DOORBELL_FD=str(write), PYTEST_XDIST_WORKER="gw0")
-        with open(os.devnull, "wb") as quiet:
-            subprocess.run(
-                command(file, *workers), cwd=tmp_path, env=extra, pass_fds=[write], stdout=quiet, check=True
-            )
+        subprocess.run(
+            command(file, *workers),
+            cwd=tmp_path,
+            env=extra,
+            pass_fds=[write],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
         os.close(write)
         rings = os.read(read, 100)
         os.close(read)
