@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ class Recorder:
                 profile=str(job.profile),
                 matrix=dict(job.matrix),
                 engine_sha=engine_sha(job, self.options.engine_shas),
+                variant=variant(self.options),
             )
         self.view.run_started([_ticket(job) for job in jobs])
 
@@ -87,7 +89,8 @@ class Recorder:
     ) -> Verdict:
         """Judge the job by what it did; `not_run` and `skipped` say why it did not do (all of) it."""
         job, attempts = progress.job, progress.attempts
-        verdict, reason = judge_job(attempts, not_run=not_run, skipped=skipped)
+        earlier = self.ledger.earlier_outcomes(self.run, job.id) if attempts else frozenset()
+        verdict, reason = judge_job(attempts, not_run=not_run, skipped=skipped, earlier=earlier)
         record = JobRecord(
             id=job.id,
             suite=job.suite,
@@ -111,6 +114,12 @@ class Recorder:
         )
         self.view.job_finished(record)
         return verdict
+
+
+def variant(options: RunOptions) -> str:
+    """What the run changes in its jobs, in one spelling; empty for the suite as it is."""
+    changes = {"faults": sorted(options.faults), "engine_args": sorted(options.engine_args)}
+    return json.dumps(changes) if any(changes.values()) else ""
 
 
 def engine_sha(job: Job, known: Mapping[str, str]) -> str | None:

@@ -79,13 +79,13 @@ def _job(row: JobRow) -> JobRecord:
         engine_sha=row.engine_sha,
         verdict=None if row.verdict is None else Verdict(row.verdict),
         reason=row.reason,
-        attempts=tuple(_attempt(attempt) for attempt in row.attempts),
+        attempts=tuple(attempt_record(attempt) for attempt in row.attempts),
         gpu_minutes=row.gpu_minutes,
         seconds=row.seconds,
     )
 
 
-def _attempt(row: AttemptRow) -> AttemptRecord:
+def attempt_record(row: AttemptRow) -> AttemptRecord:
     return AttemptRecord(
         n=row.n,
         outcome=None if row.outcome is None else AttemptOutcome(row.outcome),

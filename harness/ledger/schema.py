@@ -59,6 +59,8 @@ class JobRow(Base):
     profile: Mapped[str]
     matrix: Mapped[dict[str, Any]] = mapped_column(JSON)
     engine_sha: Mapped[str | None]
+    # What the run changed in the job (faults, engine arguments); runs of other variants are not its history.
+    variant: Mapped[str] = mapped_column(default="")
     verdict: Mapped[str | None]
     reason: Mapped[str] = mapped_column(default="")
     gpu_minutes: Mapped[float] = mapped_column(default=0.0)

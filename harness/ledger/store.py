@@ -8,6 +8,7 @@ attempts are `interrupted`, unfinished jobs `not_run: the run ended first`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,12 +21,15 @@ from sqlalchemy.orm import Session, selectinload
 from harness.ledger.database import Database
 from harness.ledger.errors import LedgerError, UnknownRunError
 from harness.ledger.ids import LATEST, new_run_id
-from harness.ledger.loading import RunState, run_record, run_state
+from harness.ledger.loading import RunState, attempt_record, run_record, run_state
 from harness.ledger.owner import Owner
 from harness.ledger.schema import AttemptRow, CheckRow, JobRow, RunRow
-from harness.verdict import JSON, AttemptOutcome, CheckRecord, RunRecord, Verdict
+from harness.verdict import JSON, AttemptOutcome, CheckRecord, RunRecord, Verdict, speaks_of_code
 
 FILE_NAME = "ledger.db"
+
+# A harness identity that names exactly one state of the code; `+dirty` and package versions do not.
+CLEAN_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 # Draws of a run id before giving up: 65,536 suffixes a second make a second draw rare already.
 _ID_DRAWS = 20
@@ -107,10 +111,14 @@ class Ledger:
         profile: str,
         matrix: Mapping[str, JSON] | None = None,
         engine_sha: str | None = None,
+        variant: str = "",
     ) -> None:
-        """The run holds this job; nothing has happened to it yet."""
+        """The run holds this job; nothing has happened to it yet.
+
+        `variant` says what the run changed in the job (faults, engine arguments), in any fixed spelling.
+        """
         with self._database.write() as session:
-            row = JobRow(id=job_id, suite=suite, profile=profile, matrix=dict(matrix or {}))
+            row = JobRow(id=job_id, suite=suite, profile=profile, matrix=dict(matrix or {}), variant=variant)
             row.run_seq, row.engine_sha = _run(session, run).seq, engine_sha
             session.add(row)
 
@@ -171,6 +179,32 @@ class Ledger:
             row.verdict, row.reason = verdict.value, reason
             row.gpu_minutes, row.seconds = gpu_minutes, seconds
             row.engine_sha = engine_sha or row.engine_sha
+
+    def earlier_outcomes(self, run: str, job_id: str) -> frozenset[AttemptOutcome]:
+        """What other runs found out about the same job: same variant, same engine and harness commit.
+
+        Only attempts that speak of the code count (`verdict.speaks_of_code`), and only clean commits have a
+        history: the same words over another work tree are another job.
+        """
+        with self._database.read() as session:
+            owner, job = _run(session, run), _job(session, run, job_id)
+            if not CLEAN_COMMIT.fullmatch(owner.harness_sha):
+                return frozenset()
+            same = (
+                select(JobRow)
+                .join(RunRow, JobRow.run_seq == RunRow.seq)
+                .where(
+                    JobRow.id == job_id,
+                    JobRow.pk != job.pk,
+                    JobRow.variant == job.variant,
+                    JobRow.engine_sha.is_not_distinct_from(job.engine_sha),
+                    RunRow.harness_sha == owner.harness_sha,
+                )
+            )
+            attempts = [attempt_record(row) for found in session.scalars(same) for row in found.attempts]
+        return frozenset(
+            attempt.outcome for attempt in attempts if attempt.outcome is not None and speaks_of_code(attempt)
+        )
 
     def end_run(self, run: str, *, interrupted: bool = False, now: datetime | None = None) -> None:
         """Nothing more will be written about this run."""

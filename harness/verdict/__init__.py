@@ -2,7 +2,7 @@
 
 from harness.verdict.classify import ProcessEnd, classify_attempt, finding, signal_name
 from harness.verdict.events import JobTicket, LiveView
-from harness.verdict.judge import INFRA_LIMIT, Judged, exit_code, judge_job, needs_retry
+from harness.verdict.judge import INFRA_LIMIT, Judged, exit_code, judge_job, needs_retry, speaks_of_code
 from harness.verdict.outcomes import OPEN_CHECKS, RED_CHECKS, AttemptOutcome, CheckOutcome, Verdict
 from harness.verdict.records import (
     JSON,
@@ -36,6 +36,7 @@ __all__ = [
     "judge_job",
     "needs_retry",
     "signal_name",
+    "speaks_of_code",
     "to_json",
     "without_nan",
 ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from harness.verdict.outcomes import AttemptOutcome, Verdict
+from harness.verdict.outcomes import AttemptOutcome, CheckOutcome, Verdict
 from harness.verdict.records import AttemptRecord
 
 # An attempt that the machine spoiled is repeated at most twice: the third proof is the verdict.
@@ -36,6 +36,19 @@ def needs_retry(attempts: Sequence[AttemptRecord]) -> bool:
     return 0 < _trailing_infra(attempts) < INFRA_LIMIT
 
 
+def speaks_of_code(attempt: AttemptRecord) -> bool:
+    """Whether an attempt says something about the code that another run could contradict.
+
+    A pass does, and a check that failed. An engine that was killed, an error or a deadline may be the
+    machine's doing: as history it would turn every later pass of that commit into a flake.
+    """
+    if attempt.outcome is AttemptOutcome.PASSED:
+        return True
+    return attempt.outcome is AttemptOutcome.FAILED and any(
+        check.outcome is CheckOutcome.FAILED for check in attempt.checks
+    )
+
+
 def judge_job(
     attempts: Sequence[AttemptRecord],
     *,
@@ -46,8 +59,8 @@ def judge_job(
     """The verdict of a job and, unless it passed at once, one line that says why.
 
     `not_run` and `skipped` carry the reason why the job did not (fully) run; a red attempt stands
-    against `not_run`. `earlier` are outcomes of the same job at the same engine SHA in other runs:
-    together with this run's they may prove a flake.
+    against `not_run`. `earlier` are outcomes of the same job at the same engine SHA in other runs, of
+    attempts that speak of the code: together with this run's they may prove a flake.
     """
     if skipped is not None:
         return Verdict.SKIPPED, skipped
@@ -96,7 +109,7 @@ def _judge_red(
     passed = [attempt for attempt in attempts if attempt.outcome is AttemptOutcome.PASSED]
     if red and passed:
         return Verdict.FLAKY, f"{len(passed)} passed, {len(red)} did not; {_first_reason(red)}"
-    if red and AttemptOutcome.PASSED in earlier:
+    if red and AttemptOutcome.PASSED in earlier and all(speaks_of_code(attempt) for attempt in red):
         return Verdict.FLAKY, f"passed before at the same engine SHA; {_first_reason(red)}"
     if passed and earlier & set(_RED):
         return Verdict.FLAKY, "passed now, failed before at the same engine SHA"

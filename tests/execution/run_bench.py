@@ -97,10 +97,11 @@ class Bench:
         cannot: Callable[[Job], str | None] = lambda job: None,
         clock: Callable[[], float] = time.monotonic,
         containment: Containment | None = None,
+        sha: str = "sha",
         **options: Any,
     ) -> RunRecord:
         """Run the jobs (by default one per code) in `folder`."""
-        run_id = self.ledger.start_run(harness_sha="sha")
+        run_id = self.ledger.start_run(harness_sha=sha)
         self.last_paths = RunPaths(reports=self.reports, run=run_id)
         return execute(
             jobs or [new_job(name) for name in codes],

@@ -255,3 +255,32 @@ def test_no_descriptor_is_left_behind(bench: Bench) -> None:
     codes = {"good": "check('capacity')", "bad": "die(9)"}
     bench.run(codes, containment=Unlucky(1))
     assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+COMMIT = "c0ffee" * 6 + "c0ff"
+PASS, FAIL, DIE = "check('capacity')", "check('capacity', 'failed'); exit(1)", "os.kill(os.getpid(), 9)"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "second", "verdict"),
+    [
+        (FAIL, PASS, {"sha": COMMIT}, "flaky"),
+        (PASS, FAIL, {"sha": COMMIT}, "flaky"),
+        (DIE, PASS, {"sha": COMMIT}, "passed"),
+        (PASS, DIE, {"sha": COMMIT}, "failed"),
+        (FAIL, PASS, {"sha": COMMIT.replace("c0", "d1")}, "passed"),
+        (PASS, FAIL, {"sha": COMMIT, "faults": ("lse-base",)}, "failed"),
+        (PASS, FAIL, {"sha": COMMIT, "engine_args": ("comm=gloo",)}, "failed"),
+    ],
+)
+def test_the_ledger_of_a_commit_proves_a_flake(
+    bench: Bench, before: str, now: str, second: Mapping[str, object], verdict: str
+) -> None:
+    bench.run({"x": before}, sha=COMMIT)
+    assert only(bench.run({"x": now}, **second)).verdict == verdict
+
+
+def test_a_work_tree_with_changes_has_no_history(bench: Bench) -> None:
+    for sha in (COMMIT + "+dirty", "version 0.1.0"):
+        bench.run({"x": FAIL}, sha=sha)
+        assert only(bench.run({"x": PASS}, sha=sha)).verdict is Verdict.PASSED

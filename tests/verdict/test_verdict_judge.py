@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.verdict import AttemptOutcome, AttemptRecord, Judged, Verdict, exit_code, judge_job, needs_retry
+from harness.verdict import (
+    AttemptOutcome,
+    AttemptRecord,
+    CheckOutcome,
+    CheckRecord,
+    Judged,
+    Verdict,
+    exit_code,
+    judge_job,
+    needs_retry,
+    speaks_of_code,
+)
 
 P, F, T, I, N, X = "passed", "failed", "timeout", "infra", "inconclusive", "interrupted"  # noqa: E741
 
@@ -62,20 +74,38 @@ def test_a_red_attempt_stands_when_the_run_ended_first():
     assert judge_job(attempts(F, X), not_run="the run ended first")[0] is Verdict.FAILED
 
 
+def judged_by_a_check(*outcomes: str) -> list[AttemptRecord]:
+    """Attempts that left a check of the same outcome where a check can have it."""
+    checks = {P: (CheckRecord(name="parity", outcome=CheckOutcome.PASSED),),
+              F: (CheckRecord(name="parity", outcome=CheckOutcome.FAILED),)}  # fmt: skip
+    return [replace(attempt, checks=checks.get(attempt.outcome or "", ())) for attempt in attempts(*outcomes)]
+
+
 @pytest.mark.parametrize(
     ("outcomes", "earlier", "verdict"),
     [
         ([F], [P], "flaky"),
         ([P], [F], "flaky"),
-        ([P], [T], "flaky"),
         ([P], [P, I], "passed"),
         ([F], [F], "failed"),
         ([N], [F], "inconclusive"),
         ([], [F], "not_run"),
+        ([T], [P], "timeout"),
     ],
 )
 def test_a_pass_and_a_failure_at_one_engine_sha_are_a_flake(outcomes, earlier, verdict):
-    assert judge_job(attempts(*outcomes), earlier=map(AttemptOutcome, earlier))[0] is Verdict(verdict)
+    made = judged_by_a_check(*outcomes)
+    assert judge_job(made, earlier=map(AttemptOutcome, earlier))[0] is Verdict(verdict)
+
+
+def test_an_engine_that_was_killed_is_no_flake():
+    assert judge_job(attempts(F), earlier=[AttemptOutcome.PASSED])[0] is Verdict.FAILED
+
+
+@pytest.mark.parametrize(("outcome", "speaks"), [(P, True), (F, True), (T, False), (I, False), (N, False)])
+def test_what_speaks_of_the_code(outcome, speaks):
+    assert speaks_of_code(judged_by_a_check(outcome)[0]) is speaks
+    assert not speaks_of_code(attempts(F)[0])
 
 
 @settings(max_examples=200, deadline=None)
