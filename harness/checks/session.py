@@ -55,6 +55,8 @@ class JobSession:
         except EngineDiedError as error:
             return _error(f"engine died: {str(error).removeprefix('engine died: ')}", detail=error.detail)
         except DeadlineError as error:
+            if self._engine is not None:
+                self._engine.dump_stacks()
             return _error(str(error), deadline=error.scope)
         except EngineError as error:
             return _error(str(error), detail=error.detail)
@@ -167,6 +169,8 @@ class JobSession:
                 info = engine.client.server_info()
             return Baseline(info=info, answers=answers, origin=f"fresh, +{time.monotonic() - begin:.0f} s")
         except HarnessError as error:
+            if isinstance(error, DeadlineError):
+                engine.dump_stacks()
             self._refused.append((launch, error))
             raise
         finally:

@@ -8,10 +8,12 @@ dies with this process, so nothing has to be cleaned up after a crash.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from pathlib import Path
 
 from harness.containment import Deadline
 from harness.containment.death import die_with_parent
+from harness.containment.proc import catches, descendants_of
 from harness.engines.arguments import LaunchSpec, engine_flags
 from harness.engines.client import EngineClient
 from harness.errors import DeadlineError, EngineDiedError, EngineLaunchError
@@ -28,6 +31,9 @@ STOP_GRACE_S = 5.0
 # A launcher sees the death of a rank at once; this bounds the wait for its last words.
 LAST_WORDS_S = 3.0
 LOG_TAIL_LINES = 15
+# faulthandler writes within milliseconds; a busy machine and a stopped rank must not cost the report more.
+STACKS_S = 1.0
+STACKS_REST_S = 0.1
 READY = re.compile(r"^ready (?P<url>http://\S+)")
 
 
@@ -61,7 +67,9 @@ class ReferenceEngine:
                 found = engine.client.server_info().nonce
             if found != nonce:
                 raise EngineLaunchError(f"another server answers at {url}: nonce {found!r} is not {nonce!r}")
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, DeadlineError):
+                _dump_stacks(process, log=log)
             _end(process)
             raise
         return engine
@@ -78,6 +86,10 @@ class ReferenceEngine:
         except subprocess.TimeoutExpired:
             return ""
         return _last_words(self.log) or f"engine launcher ended with exit code {code}"
+
+    def dump_stacks(self) -> None:
+        """Have every process of the engine write its stacks to the log; for a deadline that passed."""
+        _dump_stacks(self._process, log=self.log)
 
     def check_alive(self) -> None:
         """Raises EngineDiedError when the engine has already ended."""
@@ -118,6 +130,21 @@ def _wait_ready(process: subprocess.Popen[bytes], *, deadline: Deadline, log: Pa
         for line in lines:
             if found := READY.match(line.decode(errors="replace")):
                 return found["url"]
+
+
+def _dump_stacks(process: subprocess.Popen[bytes], *, log: Path) -> None:
+    """SIGUSR1 to those that catch it (faulthandler), then wait for what they write."""
+    before = log.stat().st_size
+    for pid in (process.pid, *descendants_of(process.pid)):
+        if catches(pid, signal.SIGUSR1):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+    # Nobody tells when a signal handler of another process is done: look until the log rests.
+    end = time.monotonic() + STACKS_S
+    size = -1
+    while time.monotonic() < end and (size != log.stat().st_size or size == before):
+        size = log.stat().st_size
+        time.sleep(STACKS_REST_S)
 
 
 def _last_words(log: Path) -> str:

@@ -25,14 +25,14 @@ tags: [smoke]
 profiles:
   cpu:
     needs: {{cpu: 1}}
-    estimate: 10s
+    estimate: {estimate}
     timeout: {timeout}
     engine:
       kind: reference
       model: builtin:random-gqa
       parallel: {{tp: 2, dcp: 2}}
       args: {{page-size: 4, kv-bytes: 131072}}
-      launch_timeout: 60s
+      launch_timeout: {launch}
 baseline: {{parallel: {{dcp: 1}}}}
 checks: {checks}
 """
@@ -56,10 +56,10 @@ class World:
     def reports(self) -> Path:
         return self.folder / "reports"
 
-    def suite(self, name: str, *, checks: str = QUICK, timeout: str = "5m") -> None:
+    def suite(self, name: str, *, checks: str = QUICK, estimate: str = "10s", timeout: str = "5m") -> None:
         file = self.folder / "suites" / f"{name}.yaml"
         file.parent.mkdir(exist_ok=True)
-        file.write_text(SUITE.format(checks=checks, timeout=timeout))
+        file.write_text(SUITE.format(checks=checks, estimate=estimate, timeout=timeout, launch=launch))
         (self.folder / "pools.yaml").write_text(POOLS)
 
     def start(self, *args: str, **env: str) -> subprocess.Popen[str]:

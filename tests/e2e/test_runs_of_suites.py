@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import xml.etree.ElementTree as ET
 
 import pytest
-from runs import LONG, World
+from runs import World, gone, the_one, until
+
+# A short baseline, then nothing that a stopped rank could answer.
+HANGING = "[active: {dcp: 2}, caps: {}]"
 
 
 def test_a_run_keeps_its_contracts(world: World) -> None:
@@ -72,16 +77,24 @@ def test_an_engine_argument_that_it_refuses_fails_the_job_in_its_words(world: Wo
     assert "pigeon" in out
 
 
-def test_a_deadline_that_passes_is_named(world: World) -> None:
-    world.suite("long", checks=LONG, timeout="135s")
-    text = (world.folder / "suites" / "long.yaml").read_text()
-    (world.folder / "suites" / "long.yaml").write_text(
-        text.replace("estimate: 10s", "estimate: 1s").replace("timeout: 135s", "timeout: 123s")
-    )
-    code, _, _ = world.run("run", "long")
+def test_a_rank_that_hangs_is_a_timeout_with_the_stacks_of_the_others(world: World) -> None:
+    # 4 s are left for each check once both launches have had their 20 s.
+    world.suite("hang", checks=HANGING, estimate="1s", timeout="44s", launch="20s")
+    harness = world.start("run", "hang", "--profile", "cpu")
+    until(lambda: (world.reports / "latest/hang@cpu/1/engine-tp2-dcp2.log").exists(), "the engine starts")
+    until(lambda: the_one(harness.pid, "rank 1/2 tp2 dcp2") is not None, "its ranks run")
+    victim = the_one(harness.pid, "rank 1/2 tp2 dcp2")
+    assert victim is not None
+    os.kill(victim, signal.SIGSTOP)
+    out, err = harness.communicate()
+    assert harness.returncode == 1, out + err
     (job,) = world.shown()["jobs"]
-    assert (code, job["verdict"]) == (1, "timeout")
-    assert "deadline 'baseline'" in job["reason"] or "deadline 'check parity'" in job["reason"]
+    assert job["verdict"] == "timeout"
+    assert "deadline 'check " in job["reason"] or "deadline 'launch'" in job["reason"]
+    log = (world.reports / "latest/hang@cpu/1/engine-tp2-dcp2.log").read_text()
+    assert log.count("Current thread") >= 2
+    assert "rank.py" in log
+    assert gone([victim])
 
 
 def test_a_profile_asked_for_by_name_must_run(world: World) -> None:
