@@ -56,7 +56,15 @@ class World:
     def reports(self) -> Path:
         return self.folder / "reports"
 
-    def suite(self, name: str, *, checks: str = QUICK, estimate: str = "10s", timeout: str = "5m") -> None:
+    def suite(
+        self,
+        name: str,
+        *,
+        checks: str = QUICK,
+        estimate: str = "10s",
+        timeout: str = "5m",
+        launch: str = "60s",
+    ) -> None:
         file = self.folder / "suites" / f"{name}.yaml"
         file.parent.mkdir(exist_ok=True)
         file.write_text(SUITE.format(checks=checks, estimate=estimate, timeout=timeout, launch=launch))
