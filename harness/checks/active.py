@@ -86,9 +86,11 @@ def _collective_faults(before: ServerInfo, after: ServerInfo, *, dcp: int) -> li
     moved = [_moved(old, new) for old, new in pairs]
     if dcp == 1:
         return []
+    # A backend that this table does not know must at least gather the query heads.
+    merge = MERGE_KINDS.get(before.dcp_comm_backend, ("all_gather",))
     faults = []
     for (_, rank), kinds in zip(pairs, moved, strict=True):
-        missing = [kind for kind in MERGE_KINDS[before.dcp_comm_backend] if not kinds.get(kind)]
+        missing = [kind for kind in merge if not kinds.get(kind)]
         if missing:
             faults.append(
                 f"tp_rank {rank.tp_rank} made no {' or '.join(missing)} in its DCP group while it decoded"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.checks.base import Baseline, Check, CheckContext, CheckResult, RequestGroup
@@ -91,16 +92,7 @@ class JobSession:
             )
         launch = self._to_launch(engine, faults=() if baseline else self._faults)
         model = getattr(spec.params, "model", None) or launch.model
-        launch = launch.with_args(dtype=getattr(spec.params, "dtype", None))
-        return LaunchSpec(
-            kind=launch.kind,
-            model=model,
-            parallel=launch.parallel,
-            args=launch.args,
-            env=launch.env,
-            launch_timeout_s=launch.launch_timeout_s,
-            faults=launch.faults,
-        )
+        return replace(launch.with_args(dtype=getattr(spec.params, "dtype", None)), model=model)
 
     def _to_launch(self, engine: EngineSpec, *, faults: tuple[str, ...]) -> LaunchSpec:
         parallel = engine.parallel.config()

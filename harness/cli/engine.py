@@ -73,32 +73,13 @@ def serve(
 
     Example: harness engine serve --tp 8 --dcp 8 --port 30000
     """
+    given = {name: value for name, value in locals().items() if name not in {"fault", "ready_file"}}
+
     from harness.faults import get_fault
     from harness.refengine.launcher import launch
 
-    config = EngineConfig(
-        tp=tp,
-        dcp=dcp,
-        model=model,
-        page_size=page_size,
-        interleave=interleave,
-        dcp_comm_backend=dcp_comm_backend,
-        comm=comm,
-        device=device,
-        start_method=start_method,
-        dtype=dtype,
-        kv_bytes=kv_bytes,
-        max_total_tokens=max_total_tokens,
-        chunked_prefill_size=chunked_prefill_size,
-        max_running_requests=max_running_requests,
-        seed=seed,
-        host=host,
-        port=port,
-        kv_rows=kv_rows,
-        poison=poison,
-        served_model_name=served_model_name,
-        nonce=nonce,
-    )
+    # Every option but those two is an argument of the engine, by the same name.
+    config = EngineConfig(**given)
     zygote = None
     if fault:
         flags = [part for name in fault for part in ("--fault", get_fault(name).id)]

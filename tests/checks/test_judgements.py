@@ -1,0 +1,125 @@
+"""Every check is silent on a healthy engine and loud on each rule that it is there for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from fake_engine import FakeEngine
+
+from harness.checks import CHECKS, Baseline, CheckContext, CheckResult, MissingBaselineError
+from harness.engines import EngineClient
+from harness.suites import CHECK_PARAMS
+
+PARAMS: dict[str, dict[str, Any]] = {
+    "active": {"dcp": 4},
+    "parity": {"lengths": [1, 5, 9], "max_new_tokens": 4},
+    "batch": {"sizes": [2, 2, 5], "max_new_tokens": 3},
+    "capacity": {},
+    "caps": {},
+    "rows": {"lengths": [1, 5, 33]},
+    "drained": {},
+}
+
+
+def judge(name: str, engine: FakeEngine, *, baseline: FakeEngine | None = None, **params: Any) -> CheckResult:
+    """Run one check on fakes; the baseline is a healthy engine at dcp 1."""
+    base = baseline or FakeEngine(dcp=1, rows=engine.rows * 2, row_bytes=256)
+    parsed = CHECK_PARAMS[name].model_validate({**PARAMS[name], **params})
+    groups = CHECKS[name].baseline_groups(parsed)
+    context = CheckContext(
+        client=cast(EngineClient, engine),
+        baseline=Baseline(
+            info=base.server_info(),
+            answers={group: tuple(base.generate_batch(list(group))) for group in groups},
+            origin="fake",
+        ),
+    )
+    return CHECKS[name].run(parsed, context)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize(("tp", "dcp", "backend"), [(4, 4, "ag_rs"), (8, 4, "a2a")])
+def test_a_healthy_engine_passes(name: str, tp: int, dcp: int, backend: str) -> None:
+    result = judge(name, FakeEngine(tp=tp, dcp=dcp, backend=backend))
+    assert result.outcome == "passed", result.message
+
+
+LOUD = [
+    ("active", "silent-off", "(1, "),
+    ("active", "strided", "lives in"),
+    ("active", "no-collectives", "made no all_gather or reduce_scatter"),
+    ("active", "uneven", "different numbers of DCP collectives"),
+    ("active", "one-process", "share a process"),
+    ("active", "per-rank-total", "is not the 256 rows"),
+    ("parity", "other-token", "baseline token"),
+    ("parity", "logprob-drift", "apart by 0.02"),
+    ("parity", "nan", "nan"),
+    ("parity", "short-answer", "engine answered 3 of 4 tokens"),
+    ("batch", "other-token", "answers differ from dcp=1"),
+    ("batch", "logprob-drift", "answers differ from dcp=1"),
+    ("batch", "burst-differs", "the second burst gave other tokens"),
+    ("batch", "short-answer", "request 0: 2 of 3 tokens"),
+    ("capacity", "per-rank-total", "is not 64 rows × dcp 4"),
+    ("capacity", "uneven-rows", "different numbers of KV rows"),
+    ("caps", "per-rank-cap", "fits and was refused"),
+    ("caps", "no-cap", "can never fit and was answered"),
+    ("caps", "page-short", "can never fit and was answered"),
+    ("caps", "crash-on-long", "can never fit: too long"),
+    ("caps", "short-answer", "fits and was answered with"),
+    ("rows", "permuted", "should hold position"),
+    ("rows", "lost-request", "2 requests in flight, expected 3"),
+    ("rows", "scribble", "a free row was written"),
+    ("drained", "stuck", "1 requests running"),
+    ("drained", "leak", "tp_rank 2 holds 3 of 64 rows"),
+    ("drained", "scribble", "a free row was written"),
+]
+
+
+@pytest.mark.parametrize(("name", "fault", "words"), LOUD)
+def test_a_broken_rule_is_seen_and_named(name: str, fault: str, words: str) -> None:
+    engine = FakeEngine(tp=8 if fault == "strided" else 4, faults=frozenset({fault}))
+    result = judge(name, engine)
+    assert result.outcome == "failed", result.message
+    assert words in result.message
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("active", "no-proof"), ("capacity", "no-proof"), ("drained", "no-proof"), ("rows", "no-kv-rows")],
+)
+def test_without_proof_nothing_is_claimed(name: str, fault: str) -> None:
+    assert judge(name, FakeEngine(faults=frozenset({fault}))).outcome == "unproven"
+
+
+def test_a_pool_sized_by_the_wrong_dcp_is_seen() -> None:
+    # As many rows as MLA would have, though GQA rows are twice as long in a DCP group.
+    result = judge("capacity", FakeEngine(rows=128), baseline=FakeEngine(dcp=1, rows=128, row_bytes=256))
+    assert result.outcome == "failed"
+    assert "call for 256" in result.message
+
+
+def test_a_baseline_that_answers_short_is_no_reference() -> None:
+    result = judge("parity", FakeEngine(), baseline=FakeEngine(dcp=1, faults=frozenset({"short-answer"})))
+    assert result.outcome == "failed"
+    assert "baseline answered 3 of 4 tokens" in result.message
+
+
+def test_a_share_of_a_burst_may_differ_where_the_suite_says_so() -> None:
+    engine = FakeEngine(faults=frozenset({"other-token"}))
+    assert judge("batch", engine, mismatch_share=1.0).outcome == "passed"
+
+
+def test_prefix_parity_accepts_other_tokens_and_still_bounds_logprobs() -> None:
+    assert judge("parity", FakeEngine(faults=frozenset({"other-token"})), tokens="prefix").outcome == "passed"
+    assert (
+        judge("parity", FakeEngine(faults=frozenset({"logprob-drift"})), tokens="prefix").outcome == "failed"
+    )
+
+
+@pytest.mark.parametrize("name", ["parity", "batch", "capacity"])
+def test_no_baseline_is_an_error_and_never_a_pass(name: str) -> None:
+    params = CHECK_PARAMS[name].model_validate(PARAMS[name])
+    context = CheckContext(client=cast(EngineClient, FakeEngine()), baseline=None)
+    with pytest.raises(MissingBaselineError):
+        CHECKS[name].run(params, context)
