@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from harness.checks import Baseline, Check, CheckResult
-    from harness.suites import CheckParams
+    from harness.suites import CheckParams, MarkedDict
 
 # Long enough for any check at small size, short enough that a hung engine is noticed.
 DEFAULT_SECONDS = 600.0
@@ -36,12 +37,11 @@ def evaluate(
     Example: harness eval parity --url http://127.0.0.1:30000 --baseline-url http://127.0.0.1:30001
     """
     from harness.cli.output import print_json
-    from harness.suites import parse_duration
 
     module, parsed = _resolve(check, params or [])
-    result = _run(
-        module, parsed, check=check, url=url, baseline_url=baseline_url, seconds=parse_duration(timeout)
-    )
+    seconds = _seconds(timeout)
+    _check_urls(check, url, baseline_url, compares=module.needs_baseline)
+    result = _run(module, parsed, check=check, url=url, baseline_url=baseline_url, seconds=seconds)
     if as_json:
         figures = {"name": check, "outcome": result.outcome.value, "message": result.message}
         print_json({"schema": 1, **figures, "figures": result.figures})
@@ -54,30 +54,70 @@ def _resolve(check: str, given: list[str]) -> tuple[Check, CheckParams]:
     """The check and its parameters. Raises UsageError with near names, or the parameter that is wrong."""
     from difflib import get_close_matches
 
-    import yaml
     from pydantic import ValidationError
 
     from harness.checks import CHECKS
     from harness.errors import UsageError
-    from harness.suites import CHECK_PARAMS
+    from harness.suites import CHECK_PARAMS, describe
 
     if check not in CHECKS:
         near = ", ".join(get_close_matches(check, CHECKS, cutoff=0.5)) or ", ".join(CHECKS)
-        raise UsageError(f"no check {check!r}; near names: {near}")
-    values: dict[str, Any] = {}
+        why = "is not implemented by this release" if check in CHECK_PARAMS else "does not exist"
+        raise UsageError(f"check {check!r} {why}; near names: {near}")
+    model, values = CHECK_PARAMS[check], _values(given)
+    try:
+        return CHECKS[check], model.model_validate(values)
+    except ValidationError as error:
+        raise UsageError("; ".join(f"--param {told}" for told in describe(error, values, model))) from None
+
+
+def _values(given: list[str]) -> MarkedDict:
+    """`["sizes=[2, 2]"]` → `{"sizes": [2, 2]}`, read by the rules of suite files. Raises UsageError."""
+    from harness.errors import Mark, SourceError, UsageError
+    from harness.suites import MarkedDict, parse_yaml
+
+    values = MarkedDict(Mark(Path("--param"), 1, 1))
     for item in given:
         name, equals, text = item.partition("=")
-        if not equals:
-            raise UsageError(f"--param is {item!r}; allowed: NAME=YAML")
+        if not (name and equals and text.strip()):
+            raise UsageError(f"--param is {item!r}; allowed: NAME=YAML, such as lengths=[1,65]")
+        if name in values:
+            raise UsageError(f"--param {name} is given twice; allowed: each parameter once")
         try:
-            values[name] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UsageError(f"--param {name}: {text!r} is no YAML: {error}") from error
+            value, errors = parse_yaml(text, Path("--param"))
+        except SourceError as error:
+            errors = [error]
+        if errors:
+            raise UsageError(f"--param {name}={text}: {errors[0].message}")
+        values.put(name, value, key_mark=values.mark, value_mark=values.mark)
+    return values
+
+
+def _seconds(timeout: str) -> float:
+    from harness.errors import UsageError
+    from harness.suites import parse_duration
+
     try:
-        return CHECKS[check], CHECK_PARAMS[check].model_validate(values)
-    except ValidationError as error:
-        told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise UsageError(f"parameters of {check}: {told}") from error
+        return parse_duration(timeout)
+    except ValueError as error:
+        raise UsageError(f"--timeout: {error}") from None
+
+
+def _check_urls(check: str, url: str, baseline_url: str | None, *, compares: bool) -> None:
+    from urllib.parse import urlsplit
+
+    from harness.errors import UsageError
+
+    if compares and baseline_url is None:
+        raise UsageError(f"check {check} compares with an engine at dcp 1; give it with --baseline-url")
+    for option, given in (("--url", url), ("--baseline-url", baseline_url)):
+        try:
+            parts = urlsplit(given or "http://none")
+            right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port or an IPv6 address that is none
+            right = False
+        if not right or given == "":
+            raise UsageError(f"{option} is {given!r}; allowed: an address such as http://127.0.0.1:30000")
 
 
 def _run(

@@ -116,7 +116,8 @@ def _print_plan(planned: list[PlannedJob]) -> None:
         print_table(["start", "job", "estimate", "devices"], rows)
         end = max((line.start_s or 0) + line.estimate_s for line in can)
         cost = sum(line.gpu_minutes for line in can)
-        print(f"\n{len(can)} jobs, done in about {show_duration(end)}, {cost:g} GPU-minutes")
+        count = f"{len(can)} job{'s' * (len(can) > 1)}"
+        print(f"\n{count}, done in about {show_duration(end)}, {round(cost, 1):g} GPU-minutes")
     cannot = [line for line in planned if line.cannot is not None]
     if cannot:
         print(f"\n{len(cannot)} cannot run here:")

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; NaN is refused, since JSON has no word for it."""
-    json.dump(value, sys.stdout, indent=2, allow_nan=False, ensure_ascii=False)
-    sys.stdout.write("\n")
+    """One JSON document on stdout; NaN is refused, since JSON has no word for it.
+
+    Written whole, so that an error half-way leaves nothing; with escapes where stdout is not UTF-8.
+    """
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=not unicode))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table that survives a pipe and NO_COLOR."""
+    """A table: wrapped to the width of a terminal; in a pipe or file one line a row, so that grep finds it."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    if not console.is_terminal:
+        print("\n".join(_lines(columns, rows)))
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console.print(table)
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    table = [columns, *([cell.replace("\n", " ") for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import harness
@@ -14,12 +14,13 @@ CHECKOUT = Path(harness.__file__).resolve().parent.parent
 
 
 def catalogue_folder(given: Path | None) -> Path:
-    """The catalogue: as given, `./suites`, or the one of the checkout that harness runs from."""
+    """The catalogue: as given, an engine repository's `./.harness/suites`, `./suites`, or the one of the
+    checkout that harness runs from."""
     if given is not None:
         if not given.is_dir():
-            raise UsageError(f"--catalogue {given} is no folder")
+            raise UsageError(f"--catalogue {given} is no folder (it may come from HARNESS_SUITES)")
         return given
-    for folder in (Path("suites"), CHECKOUT / "suites"):
+    for folder in (Path(".harness/suites"), Path("suites"), CHECKOUT / "suites"):
         if folder.is_dir():
             return folder
     raise UsageError("no catalogue: there is no folder `suites` here; give one with --catalogue")
@@ -28,6 +29,8 @@ def catalogue_folder(given: Path | None) -> Path:
 def pools_file(given: Path | None) -> Path:
     """The pools: as given, `./configs/pools.yaml`, or the one of the checkout."""
     if given is not None:
+        if not given.is_file():
+            raise UsageError(f"--pools {given} is no file (it may come from HARNESS_POOLS)")
         return given
     for file in (Path("configs/pools.yaml"), CHECKOUT / "configs" / "pools.yaml"):
         if file.is_file():
@@ -37,7 +40,20 @@ def pools_file(given: Path | None) -> Path:
 
 def reports_folder(given: Path | None) -> Path:
     """Where runs are written: as given, else `./reports`."""
-    return given if given is not None else Path(os.environ.get("HARNESS_REPORTS", "reports"))
+    return given if given is not None else Path("reports")
+
+
+def make_reports_folder(folder: Path) -> None:
+    """Make it and try it. Raises UsageError where nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        raise UsageError(
+            f"the reports folder {folder} cannot be written: {error.strerror}; "
+            "choose another with --reports or HARNESS_REPORTS"
+        ) from None
 
 
 def harness_sha() -> str:

@@ -68,6 +68,8 @@ def run(
 
     Example: harness run 'dcp/*' --tags smoke --junit out.xml
     """
+    from harness.cli.overrides import known_engine_args, known_faults
+    from harness.cli.places import reports_folder
     from harness.cli.selection import selected_jobs, split_commas, working_pools
     from harness.execution import RunOptions
 
@@ -75,41 +77,29 @@ def run(
     options = RunOptions(
         repeat=repeat,
         fail_fast=fail_fast,
-        faults=tuple(_known_faults(fault or [])),
-        engine_args=tuple(_named_values(split_commas(engine_arg or []))),
+        faults=known_faults(fault or []),
+        engine_args=known_engine_args(split_commas(engine_arg or [])),
         engine_shas=_engine_shas(),
     )
-    _check_outputs(junit, json)
-    record = _execute(
-        jobs, working_pools(pools, only=pool), options=options, reports=reports, quiet=json == Path("-")
+    ready = working_pools(pools, only=pool)
+    _check_reach(jobs, ready, options=options)
+    folder = reports_folder(reports)
+    _check_places(folder, junit=junit, json=json)
+    record = _execute(jobs, ready, options=options, folder=folder, quiet=json == Path("-"))
+    code = _exit_code(
+        record, by_name=profile is not ProfileChoice.AUTO, require_all=require_all, allow_flaky=allow_flaky
     )
-    _report(record, junit=junit, json=json)
-    raise typer.Exit(
-        _exit_code(
-            record,
-            by_name=profile is not ProfileChoice.AUTO,
-            require_all=require_all,
-            allow_flaky=allow_flaky,
-        )
-    )
+    raise typer.Exit(_report(record, junit=junit, json=json, code=code))
 
 
-def _known_faults(given: Sequence[str]) -> list[str]:
-    """The ids, checked before anything starts. Raises UsageError with near names."""
-    from harness.faults import get_fault
+def _check_reach(jobs: Sequence[Job], pools: Mapping[str, ReadyPool], *, options: RunOptions) -> None:
+    """Refuse a fault that reaches no engine; name the jobs that a fault or an argument does not reach."""
+    from harness.cli.overrides import check_reach
+    from harness.cli.selection import why_not
 
-    return [get_fault(fault).id for fault in given]
-
-
-def _named_values(given: Sequence[str]) -> Sequence[str]:
-    """As given, once every one is NAME=VALUE; whether the engine knows the name, it says itself."""
-    from harness.errors import UsageError
-
-    for item in given:
-        name, equals, _ = item.partition("=")
-        if not (name and equals):
-            raise UsageError(f"--engine-arg is {item!r}; allowed: NAME=VALUE, such as comm=gloo")
-    return given
+    cannot, faults, args = why_not(pools), options.faults, options.engine_args
+    if missed := check_reach(jobs, cannot=cannot, faults=faults, engine_args=args):
+        print(f"harness: {missed}", file=sys.stderr)
 
 
 def _engine_shas() -> Mapping[str, str]:
@@ -119,27 +109,31 @@ def _engine_shas() -> Mapping[str, str]:
     return {"reference": harness_sha()}
 
 
-def _check_outputs(*files: Path | None) -> None:
-    """Refuse an output that could not be written before hours of work are spent on it."""
+def _check_places(folder: Path, *, junit: Path | None, json: Path | None) -> None:
+    """Refuse what could not be written before hours of work are spent on it."""
+    from harness.cli.places import make_reports_folder
     from harness.errors import UsageError
+    from harness.report import check_writable
 
-    for file in files:
-        if file is not None and file != Path("-") and not file.absolute().parent.is_dir():
-            raise UsageError(f"{file} cannot be written: {file.parent} is no folder")
+    if junit == Path("-"):
+        raise UsageError("--junit is -; allowed: a file (stdout is for people, or for --json -)")
+    for file in (junit, json):
+        if file is not None and file != Path("-"):
+            check_writable(file)
+    make_reports_folder(folder)
 
 
 def _execute(
-    jobs: list[Job], pools: dict[str, ReadyPool], *, options: RunOptions, reports: Path | None, quiet: bool
+    jobs: list[Job], pools: dict[str, ReadyPool], *, options: RunOptions, folder: Path, quiet: bool
 ) -> RunRecord:
     from rich.console import Console
 
-    from harness.cli.places import harness_sha, reports_folder
+    from harness.cli.places import harness_sha
     from harness.cli.selection import why_not
     from harness.execution import RunPaths, execute
     from harness.ledger import Ledger
     from harness.report import choose_view
 
-    folder = reports_folder(reports)
     # JSON on stdout must stay JSON: the talk goes to stderr then.
     console = Console(stderr=quiet)
     with Ledger.open(folder / "ledger.db") as ledger:
@@ -156,20 +150,25 @@ def _execute(
         )
 
 
-def _report(record: RunRecord, *, junit: Path | None, json: Path | None) -> None:
+def _report(record: RunRecord, *, junit: Path | None, json: Path | None, code: int) -> int:
+    """Tell and write what became of the run; `code`, or 3 for a green run whose report could not be written."""
     from rich.console import Console
 
     from harness.cli.output import print_json
-    from harness.report import print_summary, write_json, write_junit
+    from harness.report import ReportError, print_summary, write_json, write_junit
     from harness.verdict import to_json
 
-    if junit is not None:
-        write_junit(record, junit)
     if json == Path("-"):
         print_json(to_json(record))
-    elif json is not None:
-        write_json(record, json)
     print_summary(record, Console(stderr=json == Path("-")))
+    for write, file in ((write_junit, junit), (write_json, json)):
+        try:
+            if file is not None and file != Path("-"):
+                write(record, file)
+        except ReportError as error:
+            print(f"harness: {error}", file=sys.stderr)
+            code = code or error.exit_code
+    return code
 
 
 def _exit_code(record: RunRecord, *, by_name: bool, require_all: bool, allow_flaky: bool) -> int:

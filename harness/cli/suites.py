@@ -26,14 +26,14 @@ def check(
     Example: harness suites check --catalogue .harness/suites
     """
     from harness.cli.places import catalogue_folder
-    from harness.errors import SourceErrors
-    from harness.suites import check_catalogue, load_catalogue
+    from harness.errors import UsageError
+    from harness.suites import load_catalogue
 
     folder = catalogue_folder(catalogue)
-    if errors := check_catalogue(folder):
-        raise SourceErrors(errors)
-    found = load_catalogue(folder).suites
-    print(f"{len(found)} suites in {folder}: no mistake found")
+    found = len(load_catalogue(folder).suites)
+    if not found:
+        raise UsageError(f"{folder} holds no suite; allowed: a folder with files such as dcp/parity.yaml")
+    print(f"{found} suite{'s' * (found > 1)} in {folder}: no mistake found")
 
 
 @app.command()

@@ -63,22 +63,32 @@ class Tree:
 
     def wait(self, timeout: float | None = None) -> Ended | None:
         if self._ended is None and self._init_ended(timeout):
+            self._outer.send_signal(signal.SIGCONT)  # stopped by someone, it would be waited for in vain
             code = self._outer.wait()  # at most a moment: its only child has ended, or it has itself
             self._ended = self._read_end(code)
             self._control.close()
         return self._ended
 
     def ask_to_stop(self) -> None:
-        self._send(signal.SIGTERM)
+        if self._ended is None:
+            with contextlib.suppress(OSError):  # the init may have left at this very moment
+                # As a service manager does it: a stopped process gets its SIGTERM only once it continues.
+                self._control.send(bytes([signal.SIGTERM, signal.SIGCONT]))
+            self._signal_init(signal.SIGCONT)
 
     def kill(self) -> None:
         if self._ended is None:
-            with contextlib.suppress(OSError):  # the init may have left at this very moment
+            with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
-            self._kill_init()
+            self._end_init()
 
-    def _kill_init(self) -> None:
-        """Hook for a mode in which killing the init ends the tree."""
+    def _end_init(self) -> None:
+        """A guard ends the tree itself once its control socket is shut, unless someone has stopped it."""
+        self._signal_init(signal.SIGCONT)
+
+    def _signal_init(self, signum: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signum)
 
     def terminate(self, grace_s: float) -> Ended:
         self.ask_to_stop()
@@ -106,11 +116,6 @@ class Tree:
         with contextlib.suppress(OSError, AttributeError):
             os.close(self._pidfd)
 
-    def _send(self, signum: int) -> None:
-        if self._ended is None:
-            with contextlib.suppress(OSError):
-                self._control.send(bytes([signum]))
-
     def _init_ended(self, timeout: float | None) -> bool:
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
@@ -132,9 +137,8 @@ class Tree:
 class KernelTree(Tree):
     """A tree in a PID namespace: the kernel kills all of it with its init."""
 
-    def _kill_init(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+    def _end_init(self) -> None:
+        self._signal_init(signal.SIGKILL)
 
 
 def launch(
@@ -180,34 +184,48 @@ def launch(
 def _see_it_run(
     outer: subprocess.Popen[bytes], control: socket.socket, *, argv: Sequence[str], mode: str
 ) -> Tree:
-    """The handshake of `init.py`, phases 1 and 2."""
+    """The handshake of `init.py`, phases 1 and 2. Any of its processes may be killed at any point of it."""
     control.settimeout(START_SECONDS)
-    _expect(control, "ready", mode=mode)
     kind = KernelTree if mode == "pidns" else Tree
-    (init,) = children_of(outer.pid) if mode == "pidns" else (outer.pid,)
-    (pid,) = children_of(init)
-    tree = kind(outer=outer, control=control, init=init, pid=pid)
-    control.send(b"\0")
-    word = _expect(control, "started", "errno", mode=mode)
+    try:
+        _expect(control, "ready")
+        init = _only_child(outer.pid) if mode == "pidns" else outer.pid
+        tree = kind(outer=outer, control=control, init=init, pid=_only_child(init))
+        control.send(b"\0")
+        word = _expect(control, "started", "errno")
+    except TimeoutError as error:
+        raise InfraError("containment", f"{mode}: no sign of the init after {START_SECONDS:g} s") from error
+    except (ConnectionError, ProcessLookupError) as error:
+        raise InfraError(
+            "containment", f"{mode}: the init ended before the command ran; see the log"
+        ) from error
     if word[0] == "errno":
         raise spawn_error(int(word[1]), argv[0])
     return tree
 
 
-def _expect(control: socket.socket, *allowed: str, mode: str) -> list[str]:
-    """One line of the init, byte for byte, so that a line after it stays in the socket."""
+def _only_child(pid: int) -> int:
+    """The one child of that process; ProcessLookupError when it has been killed meanwhile."""
+    found = children_of(pid)
+    if len(found) != 1:
+        raise ProcessLookupError(f"process {pid} has {len(found)} children")
+    return found[0]
+
+
+def _expect(control: socket.socket, *allowed: str) -> list[str]:
+    """One line of the init, byte for byte, so that a line after it stays in the socket.
+
+    Raises ConnectionError when the init has left, TimeoutError when it says nothing.
+    """
     line = b""
-    try:
-        while not line.endswith(b"\n"):
-            byte = control.recv(1)
-            if not byte:
-                break
-            line += byte
-    except TimeoutError as error:
-        raise InfraError("containment", f"{mode}: no sign of the init after {START_SECONDS:g} s") from error
+    while not line.endswith(b"\n"):
+        byte = control.recv(1)
+        if not byte:
+            break
+        line += byte
     words = line.decode().split()
     if not words or words[0] not in allowed:
-        raise InfraError("containment", f"{mode}: the init ended before the command ran; see the log")
+        raise ConnectionError(f"expected one of {allowed}, found {line!r}")
     return words
 
 

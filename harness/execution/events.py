@@ -13,6 +13,7 @@ Failure rule: a line that cannot be understood is an `error` check, so it can ne
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,12 @@ class EventTail:
 
     def new_lines(self) -> list[bytes]:
         """The complete lines since the last call."""
-        if not self._path.exists():
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                complete, newline, _ = file.read().rpartition(b"\n")
+        except FileNotFoundError:
             return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            complete, newline, _ = file.read().rpartition(b"\n")
         self._offset += len(complete) + len(newline)
         return complete.split(b"\n") if newline else []
 
@@ -55,12 +57,12 @@ class EventTail:
 def read_event(line: bytes) -> list[CheckRecord]:
     """The checks of one line, in order."""
     try:
-        event = json.loads(line)
+        event = _parsed(line)
         kind = event.get("$report_type")
         if kind == "TestReport":
             return _test_report(event)
         return _collect_report(event) if kind == "CollectReport" else []
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         text = line[:200].decode(errors="replace")
         message = f"an event of the job cannot be read ({type(error).__name__}: {error}): {text}"
         return [CheckRecord(name="events", outcome=CheckOutcome.ERROR, message=message)]
@@ -82,14 +84,36 @@ def _test_report(event: Mapping[str, Any]) -> list[CheckRecord]:
     return checks + _unsaid(event, checks)
 
 
+def _parsed(line: bytes) -> Any:
+    """The event as text that can be stored and shown: bytes that were no UTF-8 travel as half surrogate pairs
+    (`\\udcff`), which nothing can encode, and become `?`."""
+    event = json.loads(line)
+    if b"\\ud" in line.lower():
+        event = json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
+    return event
+
+
 def _said_check(said: Mapping[str, Any]) -> CheckRecord:
     return CheckRecord(
-        name=said["name"],
+        name=_text(said["name"]),
         outcome=CheckOutcome(said["outcome"]),
-        message=said.get("message", ""),
+        message=_text(said.get("message") or ""),
         figures=dict(said.get("figures") or {}),
-        seconds=float(said.get("seconds", 0.0)),
+        seconds=_seconds(said.get("seconds", 0.0)),
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{value!r} is no number of seconds")
+    return seconds
 
 
 def _unsaid(event: Mapping[str, Any], said: Sequence[CheckRecord]) -> list[CheckRecord]:
@@ -103,7 +127,7 @@ def _unsaid(event: Mapping[str, Any], said: Sequence[CheckRecord]) -> list[Check
             name=_tail(event["nodeid"]),
             outcome=_outcome(when, outcome, expected_failure="wasxfail" in event),
             message=_message(event),
-            seconds=float(event.get("duration", 0.0)),
+            seconds=_seconds(event.get("duration", 0.0)),
         )
     ]
 
@@ -117,11 +141,13 @@ def _outcome(when: str, outcome: str, *, expected_failure: bool) -> CheckOutcome
 
 
 def _collect_report(event: Mapping[str, Any]) -> list[CheckRecord]:
-    """A file that pytest could not collect; without this record it would only be missing."""
-    if event["outcome"] != "failed":
+    """A file that pytest could not collect, or that skipped itself; without this record it would only be
+    missing."""
+    if event["outcome"] == "passed":
         return []
+    outcome = CheckOutcome.SKIPPED if event["outcome"] == "skipped" else CheckOutcome.ERROR
     name = f"collect {Path(event['nodeid']).name}"
-    return [CheckRecord(name=name, outcome=CheckOutcome.ERROR, message=_message(event))]
+    return [CheckRecord(name=name, outcome=outcome, message=_message(event))]
 
 
 def _tail(nodeid: str) -> str:

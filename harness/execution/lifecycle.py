@@ -2,6 +2,7 @@
 
     RUNNING ──expire──→ DUMPING ──ask──→ STOPPING ──kill──→ KILLED
        └──────────interrupt─────────────────┘
+    any of them ──second interrupt──→ KILLED
     any of them ──end──→ ENDED
 
 A deadline that passed first lets every process write its stacks (DUMPING), then asks the job to stop, then
@@ -93,12 +94,12 @@ class Attempt:
         else:
             self.ask()
 
-    def interrupt(self) -> None:
+    def interrupt(self, *, again: bool) -> None:
         """The run is over for reasons that are not the job's; a second interrupt has no patience left."""
         if self.state is AttemptState.RUNNING:
             self.interrupted = True
             self.ask()
-        elif self.interrupted and self.state is AttemptState.STOPPING:
+        elif again and self.state is not AttemptState.KILLED:
             self.kill()
 
     def ask(self) -> None:

@@ -25,7 +25,7 @@ from harness.execution.signals import Interrupts
 from harness.execution.slots import LOOK_AGAIN_SECONDS, SlotLocks
 from harness.planning import Placement, Policy, ReadyPool
 from harness.suites import Job
-from harness.verdict import AttemptOutcome, AttemptRecord, Verdict
+from harness.verdict import AttemptOutcome, AttemptRecord, CheckRecord, Verdict
 
 RED_VERDICTS = frozenset({Verdict.FAILED, Verdict.TIMEOUT, Verdict.FLAKY})
 
@@ -120,10 +120,10 @@ class RunLoop:
             return
         if not attempt.answer():
             self._selector.unregister(attempt.doorbell)
-        self._record_new_checks(attempt)
+        self._record(attempt, attempt.look())
 
-    def _record_new_checks(self, attempt: Attempt) -> None:
-        if checks := attempt.look():
+    def _record(self, attempt: Attempt, checks: Sequence[CheckRecord]) -> None:
+        if checks:
             self._recorder.checks_finished(attempt.job, n=attempt.n, checks=checks)
 
     def _advance_what_is_due(self) -> None:
@@ -132,10 +132,10 @@ class RunLoop:
                 attempt.advance()
 
     def _interrupt(self) -> None:
-        self.interrupted = True
+        again, self.interrupted = self.interrupted, True
         self._stop("the run was interrupted")
         for attempt in self._running.values():
-            attempt.interrupt()
+            attempt.interrupt(again=again)
 
     def _stop(self, reason: str) -> None:
         """Start nothing new: what waits is judged now, by the attempts it made, if any."""
@@ -147,8 +147,9 @@ class RunLoop:
     def _end(self, attempt: Attempt) -> None:
         """The attempt's tree is gone."""
         self._forget(attempt)
-        self._record_new_checks(attempt)
-        outcome, reason = attempt.end()
+        new_checks = attempt.look()
+        outcome, reason = attempt.end()  # frees what it held, before anything is written that might fail
+        self._record(attempt, new_checks)
         self._attempt_over(attempt.placement, n=attempt.n, outcome=outcome, reason=reason, attempt=attempt)
 
     def _attempt_over(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from hashlib import sha256
 
 from harness.execution.lifecycle import declared_checks
 from harness.execution.options import RunOptions
@@ -23,6 +25,9 @@ from harness.verdict import (
     judge_job,
     needs_retry,
 )
+
+# Fields of a job that may differ between two runs of the same thing.
+ELSEWHERE = frozenset({"suite_path", "tests", "skip", "tags"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +63,7 @@ class Recorder:
                 profile=str(job.profile),
                 matrix=dict(job.matrix),
                 engine_sha=engine_sha(job, self.options.engine_shas),
-                variant=variant(self.options),
+                variant=variant(job, self.options),
             )
         self.view.run_started([_ticket(job) for job in jobs])
 
@@ -116,10 +121,23 @@ class Recorder:
         return verdict
 
 
-def variant(options: RunOptions) -> str:
-    """What the run changes in its jobs, in one spelling; empty for the suite as it is."""
+def variant(job: Job, options: RunOptions) -> str:
+    """What a job of this name stands for in this run, in one spelling: the suite as it was read, its test
+    files, and what the run changes. A suite need not be part of any commit, so its name says nothing."""
     changes = {"faults": sorted(options.faults), "engine_args": sorted(options.engine_args)}
-    return json.dumps(changes) if any(changes.values()) else ""
+    return json.dumps({"suite": _digest(job), **changes})
+
+
+def _digest(job: Job) -> str:
+    """SHA-256 of what the job does; where its files lie, and whether it is skipped, is not part of that."""
+    told = [
+        f"{field.name}={getattr(job, field.name)!r}" for field in fields(job) if field.name not in ELSEWHERE
+    ]
+    digest = sha256("\n".join(told).encode("utf-8", "backslashreplace"))
+    for path in job.tests:
+        with contextlib.suppress(OSError):  # a file that cannot be read is the job's own trouble
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def engine_sha(job: Job, known: Mapping[str, str]) -> str | None:

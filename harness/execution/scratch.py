@@ -44,21 +44,27 @@ def make_scratch() -> Scratch:
 
 
 def sweep_scratch() -> list[Path]:
-    """Remove the folders that no living process holds; returns them. Does nothing where it may not."""
-    swept = []
+    """Remove the folders that no living process holds; returns them. Leaves alone what it may not open, and
+    what is no folder."""
     with contextlib.suppress(OSError), _locked_parent() as parent:
-        for path in sorted(parent.iterdir()):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            else:
-                shutil.rmtree(path, ignore_errors=True)
-                swept.append(path)
-            finally:
-                os.close(descriptor)
-    return swept
+        return [path for path in sorted(parent.iterdir()) if _swept(path)]
+    return []
+
+
+def _swept(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+        return True
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from harness.errors import InfraError
 
 # Jobs take half a minute and more; a quarter of a second lost between two runs is not noticed.
 LOOK_AGAIN_SECONDS = 0.25
 
 
 class SlotLocks:
-    """The locks that this run holds. Descriptors are not inherited: a job never holds its own lease."""
+    """The locks that this run holds. Descriptors are not inherited: a job never holds its own lease.
+
+    Raises InfraError where the folder or a file in it cannot be made.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[str, int] = {}
-        folder.mkdir(parents=True, exist_ok=True)
+        with _explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
 
     def take(self, devices: Iterable[str]) -> frozenset[str]:
         """Lock those of the devices that nobody holds; never waits."""
@@ -39,7 +46,9 @@ class SlotLocks:
 
     def _take(self, device: str) -> bool:
         path = self._folder / device.replace(":", "-")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with _explained(path):
+            # For reading, as an flock needs no more: another user's file is as good as one's own.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -47,3 +56,11 @@ class SlotLocks:
             return False
         self._held[device] = descriptor
         return True
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InfraError("slots", f"{path} cannot be locked: {error.strerror}") from error

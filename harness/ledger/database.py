@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, select
 from sqlalchemy.orm import Session
 
-from harness.ledger.errors import LedgerError, explained
+from harness.ledger.errors import NOT_OURS, LedgerError, explained
 from harness.ledger.schema import SCHEMA_VERSION, Base, MetaRow
 from harness.verdict import without_nan
 
@@ -63,7 +63,8 @@ class Database:
 
 
 def _make_engine(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", json_serializer=_dump_json)
+    # Not written out as a URL: a path may hold `?` and `%`.
+    engine = create_engine(URL.create("sqlite", database=str(path)), json_serializer=_dump_json)
 
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _record: object) -> None:
@@ -82,7 +83,7 @@ def _make_engine(path: Path) -> Engine:
 
 
 def _dump_json(value: object) -> str:
-    return json.dumps(without_nan(value), ensure_ascii=False, allow_nan=False)
+    return json.dumps(without_nan(value), allow_nan=False)  # ASCII: half surrogate pairs have no UTF-8
 
 
 def _migrate(session: Session, path: Path) -> None:
@@ -92,7 +93,10 @@ def _migrate(session: Session, path: Path) -> None:
         Base.metadata.create_all(connection)
         session.add(MetaRow(key=_VERSION_KEY, value=str(SCHEMA_VERSION)))
         return
-    found = int(session.scalars(select(MetaRow.value).where(MetaRow.key == _VERSION_KEY)).one())
+    version = session.scalars(select(MetaRow.value).where(MetaRow.key == _VERSION_KEY)).one_or_none()
+    if version is None or not version.isdecimal():
+        raise LedgerError(f"ledger {path}: {': '.join(NOT_OURS)}")
+    found = int(version)
     if found > SCHEMA_VERSION:
         raise LedgerError(
             f"ledger {path} has schema version {found}, this harness knows versions up to {SCHEMA_VERSION}: "

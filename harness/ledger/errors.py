@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,12 +18,22 @@ from harness.errors import HarnessError, UsageError
 
 
 class LedgerError(HarnessError):
-    """The ledger cannot be read or written; the message says what to do."""
+    """The ledger cannot be read or written; the message says what to do. No code under test was judged by it."""
+
+    exit_code = 3
 
 
 class UnknownRunError(UsageError):
     """The ledger holds no such run."""
 
+
+# Said of tables that something else made, or an unreleased harness under the same schema number.
+NOT_OURS = "its tables are not those of this harness", "move it away; a new one is made on the next run"
+
+CORRUPT = (
+    "it is corrupt",
+    "move it away together with its -wal and -shm files; a new one is made on the next run",
+)
 
 # SQLite's text → (what it means, what to do); looked up in this order.
 _ADVICE = (
@@ -32,12 +43,16 @@ _ADVICE = (
         "it is not a ledger (corrupt or overwritten)",
         "move it away; a new one is made on the next run",
     ),
+    ("malformed", *CORRUPT),
+    ("Could not decode to UTF-8", *CORRUPT),
     (
-        "malformed",
-        "it is corrupt",
-        "move it away together with its -wal and -shm files; a new one is made on the next run",
+        "readonly database",
+        "it is read-only, or was moved away while it was in use",
+        "make its folder writable, or choose another reports folder",
     ),
-    ("readonly database", "it is read-only", "make its folder writable, or choose another reports folder"),
+    ("no such table", *NOT_OURS),
+    ("no such column", *NOT_OURS),
+    ("no column named", *NOT_OURS),
     (
         "unable to open database file",
         "it cannot be opened",
@@ -66,6 +81,8 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except DBAPIError as error:
         _explain(path, str(error.orig), error)
+    except (UnicodeDecodeError, JSONDecodeError) as error:  # a flipped bit in a text column
+        raise LedgerError(f"ledger {path}: {': '.join(CORRUPT)}") from error
     except OSError as error:
         advice = "make its folder writable, or choose another reports folder"
         raise LedgerError(f"ledger {path}: {error.strerror or error}: {advice}") from error

@@ -6,17 +6,31 @@ JSON columns hold lists and mappings (devices, matrix, figures, argv). Times are
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from sqlalchemy import JSON, ForeignKey, UniqueConstraint
+from sqlalchemy import JSON, Dialect, ForeignKey, String, TypeDecorator, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.types import TypeEngine
 
 # Grows by one with every change of the tables; a ledger with a greater number is refused.
 SCHEMA_VERSION = 1
 
 
+class Text(TypeDecorator[str]):
+    """Any Python string. Half surrogate pairs, as which arguments and paths carry bytes that are no UTF-8, are
+    stored as escapes."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else value.encode("utf-8", "backslashreplace").decode()
+
+
 class Base(DeclarativeBase):
     """Root of the tables."""
+
+    type_annotation_map: ClassVar[dict[type, type[TypeEngine[Any]]]] = {str: Text}
 
 
 class MetaRow(Base):
@@ -59,7 +73,7 @@ class JobRow(Base):
     profile: Mapped[str]
     matrix: Mapped[dict[str, Any]] = mapped_column(JSON)
     engine_sha: Mapped[str | None]
-    # What the run changed in the job (faults, engine arguments); runs of other variants are not its history.
+    # What the job stood for (its suite as read, faults, engine arguments); other variants are not its history.
     variant: Mapped[str] = mapped_column(default="")
     verdict: Mapped[str | None]
     reason: Mapped[str] = mapped_column(default="")

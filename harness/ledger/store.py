@@ -115,7 +115,8 @@ class Ledger:
     ) -> None:
         """The run holds this job; nothing has happened to it yet.
 
-        `variant` says what the run changed in the job (faults, engine arguments), in any fixed spelling.
+        `variant` says what its name stands for in this run (the suite, faults, engine arguments), in any fixed
+        spelling.
         """
         with self._database.write() as session:
             row = JobRow(id=job_id, suite=suite, profile=profile, matrix=dict(matrix or {}), variant=variant)
@@ -136,10 +137,6 @@ class Ledger:
         with self._database.write() as session:
             job = _job(session, run, job_id)
             session.add(AttemptRow(job_pk=job.pk, n=n, node=node, devices=list(devices), log_path=log_path))
-
-    def add_check(self, run: str, job_id: str, *, n: int, check: CheckRecord) -> None:
-        """The attempt finished one check."""
-        self.add_checks(run, job_id, n=n, checks=[check])
 
     def add_checks(self, run: str, job_id: str, *, n: int, checks: Sequence[CheckRecord]) -> None:
         """The attempt finished these checks: one transaction, for suites whose tests end by the hundred."""

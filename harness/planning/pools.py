@@ -18,9 +18,9 @@ from pydantic.types import Strict
 
 from harness.errors import Mark, SourceError, SourceErrors
 from harness.suites import MarkedDict
-from harness.suites.diagnose import dotted, show, source_errors, suggest
+from harness.suites.diagnose import source_errors
 from harness.suites.fields import Model, Slug, Text
-from harness.suites.yaml_marks import Location
+from harness.suites.wording import Location, dotted, show, suggest
 
 # More slots or devices than any one machine has: a typo such as 20000 should not become 20000 lock files.
 Count = Annotated[int, Strict(), Field(ge=1, le=1024)]

@@ -44,6 +44,10 @@ class StartMethod(StrEnum):
 
 
 DTYPES = ("fp32", "bf16")
+# What torch's generators take, whatever the sign.
+MAX_SEED = 2**63 - 1
+# Finite in every dtype: a product with it may overflow, but no row starts as infinity or NaN.
+MAX_POISON = 1e38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,10 @@ class EngineConfig:
         for name in ("kv_bytes", "chunked_prefill_size", "max_running_requests"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{_flag(name)} is {getattr(self, name)}; it must be 1 or more")
+        if not -MAX_SEED <= self.seed <= MAX_SEED:
+            raise UsageError(f"--seed is {self.seed}; allowed: -{MAX_SEED} to {MAX_SEED}")
+        if not abs(self.poison) <= MAX_POISON:
+            raise UsageError(f"--poison is {self.poison}; allowed: -{MAX_POISON} to {MAX_POISON}")
         if self.dtype not in DTYPES:
             raise UsageError(f"--dtype is {self.dtype!r}; allowed: {', '.join(DTYPES)}")
         if not 0 <= self.port <= 65535:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from harness.errors import UsageError
 from harness.topology import KVLayout
 
 # Any row of page 0 would do; readers also pad with it, under a mask.
@@ -27,6 +28,7 @@ class KVPool:
 
     `rows` counts usable rows, a whole number of pages, without the dummy page. `tags` is int64
     [page_size + rows, 3]: request index, position, token id, all -1 in a free row. Not safe across threads.
+    Raises UsageError where there is no memory for it.
     """
 
     def __init__(
@@ -49,8 +51,13 @@ class KVPool:
             layout.page_size, kv_heads=kv_heads, head_dim=head_dim, poison=poison, dtype=dtype, device=device
         )
         pages = rows // layout.page_size + 1
-        self.kv = self._poison.repeat(num_layers, pages, 1, 1, 1)
-        self.tags = torch.full((rows + layout.page_size, 3), FREE, dtype=torch.int64, device=device)
+        try:
+            self.kv = self._poison.repeat(num_layers, pages, 1, 1, 1)
+            self.tags = torch.full((rows + layout.page_size, 3), FREE, dtype=torch.int64, device=device)
+        except RuntimeError as error:
+            # All that torch says where the system gives it no memory; on GPUs it is a subclass.
+            needed = num_layers * pages * self._poison.nbytes
+            raise UsageError(f"no memory for a KV pool of {needed} bytes on each rank: {error}") from error
 
     @property
     def num_free_rows(self) -> int:

@@ -203,8 +203,14 @@ def _refuse_early(config: EngineConfig, *, ready_file: Path | None) -> None:
     check_model_topology(resolve_model(config.model), config.parallel())
     if config.comm is CommBackend.THREADS:
         raise UsageError("--comm threads is for tests inside one process; a launch takes shm, gloo or nccl")
-    if ready_file is not None and not ready_file.parent.is_dir():
+    if ready_file is None:
+        return
+    if not ready_file.parent.is_dir():
         raise UsageError(f"--ready-file {ready_file}: there is no directory {ready_file.parent}")
+    if ready_file.is_dir():
+        raise UsageError(f"--ready-file {ready_file} is a directory")
+    if not os.access(ready_file.parent, os.W_OK):
+        raise UsageError(f"--ready-file {ready_file}: {ready_file.parent} cannot be written to")
 
 
 def _bind(config: EngineConfig) -> socket.socket:

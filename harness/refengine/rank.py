@@ -5,14 +5,13 @@ and what the front has sent since. From it each rank's scheduler makes the same 
 other agreement. Queries are answered between two steps, on each rank's own pipe: together the answers are one
 consistent picture of the engine. Rank 0 blocks on its pipe only while there is nothing to compute; the others
 then wait in the broadcast.
-Failure rule: an error ends the process, and with it the engine; the zygote sees
-it.
+Failure rule: an error ends the process, and with it the engine; the zygote sees it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -144,9 +143,14 @@ class RankLoop:
             self._sampled = self._outputs.sample(batch, logits, self.scheduler.running)
 
     def _answer(self, query: Query) -> None:
-        answers = {QueryKind.INFO: self._info, QueryKind.ROWS: self._rows, QueryKind.FLUSH: self._flush}
-        answer = answers[query.kind]()
-        self.mailbox.send({"type": Said.ANSWER, "id": query.id, "answer": answer})
+        answers: dict[QueryKind, Callable[[], dict[str, Any]]] = {
+            QueryKind.INFO: self._info,
+            QueryKind.ROWS: self._rows,
+            QueryKind.FLUSH: self._flush,
+            # That there is an answer is the answer.
+            QueryKind.PING: dict,
+        }
+        self.mailbox.send({"type": Said.ANSWER, "id": query.id, "answer": answers[query.kind]()})
 
     def _flush(self) -> dict[str, Any]:
         """There is no prefix cache to drop; what is asked is whether the pool is empty."""

@@ -28,6 +28,7 @@ class QueryKind(StrEnum):
     INFO = "info"
     ROWS = "rows"
     FLUSH = "flush"
+    PING = "ping"
 
 
 class Said(StrEnum):
@@ -64,6 +65,20 @@ class GenerateRequest:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GenerateRequest:
         return cls(**{**values, "tokens": tuple(values["tokens"])})
+
+
+def beyond_context(request: GenerateRequest, max_positions: int) -> str | None:
+    """Why the model has no positions for all of `request`, naming the numbers; None where it has.
+
+    The front asks before it sends, so that a huge prompt never crosses a pipe; the scheduler asks again.
+    """
+    prompt, new = len(request.tokens), request.max_new_tokens
+    if prompt + new <= max_positions:
+        return None
+    return (
+        f"input_len {prompt} + max_new_tokens {new} = {prompt + new} is above the model's context of "
+        f"{max_positions} tokens"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,21 +7,19 @@ no rank is told what to do. A step is: `commit` the tokens sampled for the batch
 Admission is first come, first served, and reserves the pages of a request's whole length, prompt and answer,
 so that no running request is ever sent back. Prompts are computed in chunks; while some are, steps alternate
 between chunks and decoding, so that a long prompt does not stall the answers in flight.
-Failure rule: what
-can never fit is refused by `add` with the numbers; everything else is answered in full.
+Failure rule: what can never fit is refused by `add` with the numbers; everything else is answered in full.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.errors import UsageError
 from harness.refengine.allocator import PageAllocator
 from harness.refengine.batch import Batch, ForwardMode, SequenceChunk
-from harness.refengine.requests import FinishType, GenerateRequest, Progress
+from harness.refengine.requests import FinishType, GenerateRequest, Progress, beyond_context
 from harness.topology import Capacity, KVLayout, request_fits
 
 
@@ -67,7 +65,7 @@ class Scheduler:
         self.limits = limits
         pages = limits.capacity.max_total_num_tokens // limits.layout.widened_page_size
         self.allocator = PageAllocator(pages)
-        self.waiting: deque[GenerateRequest] = deque()
+        self.waiting: dict[str, GenerateRequest] = {}
         self.running: dict[str, Running] = {}
         self.planned: Batch | None = None
         self._free_indices = list(range(limits.max_running_requests))
@@ -81,21 +79,18 @@ class Scheduler:
 
     def add(self, request: GenerateRequest) -> None:
         """Queue a request. Raises UsageError where it can never run, or for a rid in use."""
-        if request.rid in self.running or any(request.rid == other.rid for other in self.waiting):
+        if request.rid in self.running or request.rid in self.waiting:
             raise UsageError(f"rid {request.rid!r} is in use")
         if refusal := refuse(request, limits=self.limits):
             raise UsageError(refusal)
-        self.waiting.append(request)
+        self.waiting[request.rid] = request
 
     def abort(self, rid: str) -> list[Progress]:
         """End a request now, waiting or running; nothing if it is unknown. Not between plan and commit."""
         if rid in self.running:
             self._release(self.running[rid])
-        else:
-            kept = deque(request for request in self.waiting if request.rid != rid)
-            if len(kept) == len(self.waiting):
-                return []
-            self.waiting = kept
+        elif self.waiting.pop(rid, None) is None:
+            return []
         return [Progress(rid=rid, token=None, finish=FinishType.ABORT)]
 
     def plan(self) -> Batch | None:
@@ -136,11 +131,11 @@ class Scheduler:
 
     def _admit(self) -> None:
         while self.waiting and self._free_indices:
-            request = self.waiting[0]
+            request = next(iter(self.waiting.values()))
             needed = self.limits.layout.num_pages(len(request.tokens) + request.max_new_tokens)
             if needed > self.allocator.num_free:
                 return
-            self.waiting.popleft()
+            del self.waiting[request.rid]
             self.running[request.rid] = Running(
                 request=request,
                 index=heapq.heappop(self._free_indices),
@@ -184,12 +179,9 @@ def wants_token(batch: Batch, running: Mapping[str, Running]) -> list[bool]:
 
 def refuse(request: GenerateRequest, *, limits: Limits) -> str | None:
     """Why a request can never run on this engine, naming the numbers; None where it can."""
+    if refusal := beyond_context(request, limits.max_positions):
+        return refusal
     prompt, new = len(request.tokens), request.max_new_tokens
-    if prompt + new > limits.max_positions:
-        return (
-            f"input_len {prompt} + max_new_tokens {new} = {prompt + new} is above the model's context of "
-            f"{limits.max_positions} tokens"
-        )
     if request_fits(input_len=prompt, max_new_tokens=new, layout=limits.layout, capacity=limits.capacity):
         return None
     page, total = limits.layout.widened_page_size, limits.capacity.max_total_num_tokens

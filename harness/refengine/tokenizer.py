@@ -46,6 +46,11 @@ class StreamDecoder:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
+    @property
+    def in_character(self) -> bool:
+        """Whether bytes of an unfinished character are held back."""
+        return bool(self._decoder.getstate()[0])
+
     def push(self, token: int) -> str:
         """Text that is certain after this token; empty in the middle of a character."""
         return self._decoder.decode(bytes([token])) if token < BOS_ID else ""

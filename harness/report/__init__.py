@@ -1,6 +1,6 @@
 """Reports of a run: live views, the summary, JSON, JUnit. Readers of records: none decides anything."""
 
-from harness.report.files import ReportError
+from harness.report.files import ReportError, check_writable
 from harness.report.json import render_json, write_json
 from harness.report.junit import render_junit, write_junit
 from harness.report.plain_view import PlainView
@@ -13,6 +13,7 @@ __all__ = [
     "PlainView",
     "ReportError",
     "RichView",
+    "check_writable",
     "choose_view",
     "counts",
     "print_job",

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 
 
 class ReportError(HarnessError):
-    """A report could not be written."""
+    """A report could not be written. No code under test was judged by it."""
+
+    exit_code = 3
+
+
+def check_writable(path: Path) -> None:
+    """Try the folder of a report that is to be written later. Raises UsageError where it could not be."""
+    if path.is_dir():
+        raise UsageError(f"{path} cannot be written: it is a folder")
+    if path.exists() and not path.is_file():
+        return
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            return
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: folder {path.parent}: {error.strerror}") from None
 
 
 def write_text(path: Path, text: str) -> None:

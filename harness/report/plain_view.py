@@ -7,6 +7,7 @@ person wants to see that it goes on. That line comes from a thread that only eve
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from harness.errors import HarnessError
 from harness.report.board import Board, Lane
 from harness.report.wording import (
     attempt_style,
@@ -114,7 +116,8 @@ class PlainView:
         self._event.notify_all()
 
     def _show_life(self) -> None:
-        with self._lock:
+        """Until closed, or until nothing can be written: then the next event says so, in the run's own thread."""
+        with self._lock, contextlib.suppress(HarnessError):
             while not self._closed:
                 before = self._lines
                 self._event.wait(self._silence_s)

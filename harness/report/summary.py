@@ -24,6 +24,7 @@ from harness.report.wording import (
     first_line,
     key_figures,
     look,
+    option_values,
     printable,
     reproduce,
     told_by,
@@ -146,7 +147,9 @@ def _first_line(run: RunRecord) -> Text:
     gpu_minutes = sum(job.gpu_minutes for job in run.jobs)
     if gpu_minutes:
         line.append(f", {gpu_minutes:.1f} GPU-minutes", style="dim")
-    return line.append(f"   run {run.run}", style="dim")
+    line.append(f"   run {run.run}", style="dim")
+    planted = option_values(run.argv, "--fault")
+    return line.append(f"   with {', '.join(planted)} planted", style="yellow") if planted else line
 
 
 def _head(job: JobRecord) -> Text:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.verdict import (
@@ -162,9 +162,20 @@ def _figure(value: JSON) -> str:
 def reproduce(job: JobRecord, *, argv: Sequence[str] = ()) -> str:
     """The command that runs this job again, with the options of the run's `argv` that change what it does."""
     command = ["harness", "run", job.suite, "--profile", job.profile]
+    for name, value in _options(argv, _STICKY_OPTIONS):
+        command += [name, value]
+    return shlex.join(command)
+
+
+def option_values(argv: Sequence[str], name: str) -> list[str]:
+    """Every value of that option of the run, printable."""
+    return [printable(value) for _, value in _options(argv, (name,))]
+
+
+def _options(argv: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """`--fault x` and `--fault=x` alike."""
     arguments = iter(argv)
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if name in _STICKY_OPTIONS:
-            command += [name, value if equals else next(arguments, "")]
-    return shlex.join(command)
+        if name in names:
+            yield name, value if equals else next(arguments, "")

@@ -4,6 +4,7 @@ The way through: `load_catalogue` → `select` → `expand` → `Job`. Importing
 only.
 """
 
+from harness.suites.catalogue_files import suite_files
 from harness.suites.check_list import CheckSpec
 from harness.suites.check_params import (
     CHECK_PARAMS,
@@ -18,10 +19,11 @@ from harness.suites.check_params import (
     ParityParams,
     RowsParams,
 )
+from harness.suites.diagnose import describe
 from harness.suites.durations import parse_duration, show_duration
 from harness.suites.engine_args import ArgValue
 from harness.suites.jobs import Job, expand, job_id
-from harness.suites.loader import check_catalogue, load_catalogue, load_suite, suite_files
+from harness.suites.loader import check_catalogue, load_catalogue, load_suite
 from harness.suites.model import (
     Baseline,
     EngineKind,
@@ -35,10 +37,11 @@ from harness.suites.model import (
     SourceSpec,
     SuiteFile,
 )
+from harness.suites.reference_args import parse_reference_arg
 from harness.suites.schema import json_schema
 from harness.suites.select import select
 from harness.suites.suite import Catalogue, Suite, SuitePoint
-from harness.suites.yaml_marks import MarkedDict, MarkedList, load_yaml, mark_at
+from harness.suites.yaml_marks import MarkedDict, MarkedList, load_yaml, mark_at, parse_yaml
 
 __all__ = [
     "CHECK_PARAMS",
@@ -72,6 +75,7 @@ __all__ = [
     "SuiteFile",
     "SuitePoint",
     "check_catalogue",
+    "describe",
     "expand",
     "job_id",
     "json_schema",
@@ -80,6 +84,8 @@ __all__ = [
     "load_yaml",
     "mark_at",
     "parse_duration",
+    "parse_reference_arg",
+    "parse_yaml",
     "select",
     "show_duration",
     "suite_files",

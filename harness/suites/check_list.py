@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from harness.errors import Mark, SourceError
 from harness.suites.check_params import CHECK_PARAMS, CheckParams
-from harness.suites.diagnose import dotted, show, source_errors, suggest
+from harness.suites.diagnose import source_errors
 from harness.suites.model import ProfileName
-from harness.suites.yaml_marks import Location, MarkedDict, MarkedList
+from harness.suites.wording import Location, dotted, show, suggest
+from harness.suites.yaml_marks import MarkedDict, MarkedList
 
 _PROFILES = frozenset(name.value for name in ProfileName)
 
@@ -81,7 +82,7 @@ def _split(entry: object, mark: Mark, seen: set[str], *, where: Location) -> tup
 def _read_check(name: str, params: MarkedDict, result: CheckList, *, where: Location) -> None:
     """Validate `params` for each profile; what two profiles have in common is reported once."""
     model = CHECK_PARAMS[name]
-    found: dict[tuple[Mark, str], SourceError] = {}
+    found: dict[str, SourceError] = {}
     for profile in ProfileName:
         if profile not in result.by_profile and profile.value not in _mentioned(params):
             continue
@@ -92,7 +93,7 @@ def _read_check(name: str, params: MarkedDict, result: CheckList, *, where: Loca
                 result.by_profile[profile] += (spec,)
         except ValidationError as error:
             errors += source_errors(error, tree=resolved, model=model, prefix=where)
-        found |= {(wrong.mark, wrong.message): wrong for wrong in errors}
+        found |= {str(wrong): wrong for wrong in errors}
     result.errors.extend(found.values())
 
 

@@ -7,39 +7,16 @@ Guarantees one `SourceError` per wrong place, in the order of the file's keys.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from harness.errors import SourceError
-from harness.suites.fields import Model
-from harness.suites.yaml_marks import Location, MarkedDict, MarkedList, mark_at
-from harness.suites.yaml_scalars import short
-
-
-def suggest(word: str, allowed: Iterable[str]) -> str:
-    """`; did you mean 'x'? (allowed: ...)` for a name that is none of `allowed`."""
-    names = list(allowed)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{hint} (allowed: {', '.join(names) or 'no keys'})"
-
-
-def show(value: object) -> str:
-    """A value as a person wrote it, short enough for one line."""
-    if isinstance(value, MarkedDict):
-        return "a mapping"
-    if isinstance(value, MarkedList):
-        return "a list" if value else "an empty list"
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+from harness.suites.fields import PATTERNS, Model
+from harness.suites.wording import Location, dotted, show, suggest
+from harness.suites.yaml_marks import MarkedDict, mark_at
 
 
 def source_errors(
@@ -56,6 +33,11 @@ def source_errors(
     return list(found.values())
 
 
+def describe(error: ValidationError, tree: MarkedDict, model: type[Model]) -> list[str]:
+    """The same as `field: message`, for values that are in no file."""
+    return [f"{found.field}: {found.message}" for found in source_errors(error, tree=tree, model=model)]
+
+
 def _causes(error: ValidationError) -> Iterator[ErrorDetails]:
     """pydantic's errors but for the echoes of others: an uncalled default, a list short of its bad items."""
     details = error.errors(include_url=False)
@@ -66,12 +48,6 @@ def _causes(error: ValidationError) -> Iterator[ErrorDetails]:
         )
         if not echo:
             yield each
-
-
-def dotted(location: Location) -> str:
-    """`profiles.cpu.checks[2]`, the way messages name a field."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{short(part)}" for part in location)
-    return text.removeprefix(".")
 
 
 def _message(details: ErrorDetails, model: type[Model]) -> str:
@@ -100,14 +76,14 @@ _WANTED: dict[str, Callable[[_Context], str]] = {
     "string_type": lambda _: "text (in quotes if it looks like a number)",
     "string_too_short": lambda ctx: f"{ctx['min_length']} character or more",
     "string_too_long": lambda ctx: f"{ctx['max_length']} characters or fewer",
-    "string_pattern_mismatch": lambda ctx: f"text that matches {ctx['pattern']}",
+    "string_pattern_mismatch": lambda ctx: PATTERNS[ctx["pattern"]],
     "model_type": lambda _: "a mapping",
     "model_attributes_type": lambda _: "a mapping",
     "dict_type": lambda _: "a mapping",
     "tuple_type": lambda _: "a list",
     "too_short": lambda ctx: f"{ctx['min_length']} item or more",
     "too_long": lambda ctx: f"{ctx['max_length']} items or fewer",
-    "greater_than_equal": lambda ctx: f"{ctx['ge']} or more",
+    "greater_than_equal": lambda ctx: f"{ctx['ge']:g} or more",
     "less_than_equal": lambda ctx: f"{ctx['le']} or less",
 }
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from harness.suites.wording import show
+
 ALLOWED = "a number followed by s, m or h, such as 90s, 4m or 2h"
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -17,10 +19,8 @@ PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smh]$"
 
 def parse_duration(value: object) -> float:
     """Seconds of a written duration; ValueError says what was found and what is allowed."""
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a duration; allowed: {ALLOWED}")
-    if not re.fullmatch(PATTERN, value):
-        raise ValueError(f"{value!r} is not a duration; allowed: {ALLOWED}")
+    if not isinstance(value, str) or not re.fullmatch(PATTERN, value):
+        raise ValueError(f"{show(value)} is not a duration; allowed: {ALLOWED}")
     seconds = float(value[:-1]) * _UNITS[value[-1]]
     if seconds <= 0:
         raise ValueError(f"{value!r} is not a duration; it must be longer than 0s")

@@ -10,20 +10,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.errors import Mark, SourceError
-from harness.suites.diagnose import show
-from harness.suites.yaml_marks import MarkedDict, load_yaml
+from harness.suites.wording import show
+from harness.suites.yaml_marks import MarkedDict, read_yaml
 
 # Nobody can follow more than a few layers; a chain of generated files should not read the disk for long.
 MAX_CHAIN = 8
 
 
-def load_extended(path: Path) -> MarkedDict:
-    """The mapping of `path` with all of its bases merged in and `extends` gone."""
+def load_extended(path: Path) -> tuple[MarkedDict, list[SourceError]]:
+    """The mapping of `path` with all of its bases merged in and `extends` gone, and what is wrong with single
+    keys and values of these files."""
     chain: list[MarkedDict] = []
+    errors: list[SourceError] = []
     seen = [path.resolve()]
     while True:
-        tree = _load_mapping(path)
+        tree, found = _load_mapping(path)
         chain.append(tree)
+        errors += found
         if "extends" not in tree:
             break
         path = _base_path(tree, path)
@@ -35,7 +38,7 @@ def load_extended(path: Path) -> MarkedDict:
     merged = chain.pop()
     while chain:
         merged = merge(base=merged, over=chain.pop())
-    return merged
+    return merged, errors
 
 
 def merge(*, base: MarkedDict, over: MarkedDict) -> MarkedDict:
@@ -52,10 +55,10 @@ def merge(*, base: MarkedDict, over: MarkedDict) -> MarkedDict:
     return result
 
 
-def _load_mapping(path: Path) -> MarkedDict:
-    tree = load_yaml(path)
+def _load_mapping(path: Path) -> tuple[MarkedDict, list[SourceError]]:
+    tree, errors = read_yaml(path)
     if isinstance(tree, MarkedDict):
-        return tree
+        return tree, errors
     raise SourceError(_start(path), f"{show(tree)} is not a suite; allowed: one mapping")
 
 

@@ -57,7 +57,14 @@ Share = Annotated[float, Strict(), Field(ge=0.0, le=1.0)]
 Bound = Annotated[float, Strict(), Field(ge=0.0, le=1000.0)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, Strict(), StringConstraints(min_length=1, max_length=1000)]
-Slug = Annotated[str, Strict(), StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=100)]
+_SLUG = r"^[a-z0-9][a-z0-9_.-]*$"
+_ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+# What the patterns mean, for messages.
+PATTERNS = {
+    _SLUG: "a word of lower-case letters, digits, '_', '.' and '-'",
+    _ENV_NAME: "the name of a variable: letters, digits and '_'",
+}
+Slug = Annotated[str, Strict(), StringConstraints(pattern=_SLUG, max_length=100)]
 Sizes = Annotated[tuple[Count, ...], Field(min_length=1, max_length=1000)]
 
 ArgName = Annotated[
@@ -67,5 +74,5 @@ _SCALARS = {"type": ["boolean", "number", "string"]}
 _SCALAR_LIST = {"type": "array", "items": {"type": ["number", "string"]}, "minItems": 1}
 ArgItem = Annotated[Any, AfterValidator(check_arg_value), WithJsonSchema({"anyOf": [_SCALARS, _SCALAR_LIST]})]
 Args = dict[ArgName, ArgItem]
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+EnvName = Annotated[str, StringConstraints(pattern=_ENV_NAME, max_length=200)]
 Env = dict[EnvName, Annotated[str, Strict()]]

@@ -14,34 +14,35 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from harness.errors import Mark, SourceError, SourceErrors, UsageError
+from harness.errors import SourceError, SourceErrors
+from harness.suites.catalogue_files import suite_files, suite_name
 from harness.suites.check_list import read_checks
-from harness.suites.diagnose import dotted, source_errors
+from harness.suites.diagnose import source_errors
 from harness.suites.extends import load_extended
 from harness.suites.matrix import Point, read_matrix, substitute, unused
 from harness.suites.model import SuiteFile
 from harness.suites.pytest_files import find_tests
 from harness.suites.rules import Finding, check_parts, check_suite
 from harness.suites.suite import Catalogue, Suite, SuitePoint
+from harness.suites.wording import dotted
 from harness.suites.yaml_marks import MarkedDict, mark_at
-
-SUFFIX = ".yaml"
-# A file of this prefix is a base for `extends:` and no suite of its own.
-BASE_PREFIX = "_"
 
 
 def load_suite(path: Path, *, root: Path) -> Suite:
     """The suite of one file below `root`; raises SourceErrors with everything that is wrong with it."""
+    errors: list[SourceError] = []
     try:
-        tree = load_extended(path)
+        name = suite_name(path, root=root)
+        tree, errors = load_extended(path)
         points = read_matrix(tree)
     except SourceError as error:
-        raise SourceErrors([error]) from None
+        raise SourceErrors([*errors, error]) from None
     loaded = [_load_point(tree, point) for point in points]
     used = {name for point in loaded for name in point.used}
-    if errors := _unique([error for point in loaded for error in point.errors] + unused(tree, used)):
+    told = {error.mark for error in errors}  # what a wrong value leads to is no mistake of its own
+    later = [error for point in loaded for error in point.errors] + unused(tree, used)
+    if errors := _unique(errors + [error for error in later if error.mark not in told]):
         raise SourceErrors(errors)
-    name = path.relative_to(root).with_suffix("").as_posix()
     return Suite(name=name, path=path, points=tuple(point.done for point in loaded if point.done))
 
 
@@ -58,26 +59,15 @@ def check_catalogue(root: Path) -> list[SourceError]:
     return _load_all(root)[1]
 
 
-def suite_files(root: Path) -> list[Path]:
-    """The YAML files below `root` that are suites; raises UsageError where `root` is no folder."""
-    if not root.is_dir():
-        raise UsageError(f"{root} is not a folder of suites")
-    files = [path for path in root.rglob("*") if path.suffix in (SUFFIX, ".yml") and path.is_file()]
-    return sorted(path for path in files if not path.name.startswith(BASE_PREFIX))
-
-
 def _load_all(root: Path) -> tuple[list[Suite], list[SourceError]]:
     suites: list[Suite] = []
-    errors: list[SourceError] = []
-    for path in suite_files(root):
-        if path.suffix != SUFFIX:
-            errors.append(SourceError(Mark(path, 1, 1), f"the name ends in {path.suffix}; allowed: {SUFFIX}"))
-            continue
+    files, errors = suite_files(root)
+    for path in files:
         try:
             suites.append(load_suite(path, root=root))
         except SourceErrors as found:
             errors.extend(found.errors)
-    return sorted(suites, key=lambda suite: suite.name), errors
+    return sorted(suites, key=lambda suite: suite.name), _in_order(errors)
 
 
 @dataclass(slots=True)
@@ -118,8 +108,9 @@ def _errors(findings: Iterable[Finding], tree: MarkedDict) -> list[SourceError]:
 
 
 def _unique(errors: list[SourceError]) -> list[SourceError]:
-    """One error per place and message, in file order: the points of a matrix repeat each other's."""
-    unique = {(error.mark, error.message): error for error in errors}
-    return sorted(
-        unique.values(), key=lambda error: (str(error.mark.file), error.mark.line, error.mark.column)
-    )
+    """Each error once, in file order: the points of a matrix repeat each other's."""
+    return _in_order({str(error): error for error in errors}.values())
+
+
+def _in_order(errors: Iterable[SourceError]) -> list[SourceError]:
+    return sorted(errors, key=lambda error: (str(error.mark.file), error.mark.line, error.mark.column))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from harness.errors import Mark, SourceError
-from harness.suites.diagnose import show, suggest
+from harness.suites.wording import show, suggest
 from harness.suites.yaml_marks import MarkedDict, MarkedList
 from harness.suites.yaml_scalars import short
 

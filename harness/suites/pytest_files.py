@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from harness.errors import Mark, SourceError
-from harness.suites.diagnose import show
+from harness.suites.wording import show
 from harness.suites.yaml_marks import MarkedDict, MarkedList
 
 _PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]-]+(/[A-Za-z0-9_.*?\[\]-]+)*")

@@ -6,11 +6,13 @@ suite; the loader turns them into `SourceError`s, all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.errors import TopologyError
+from harness.suites.check_params import CHECK_PARAMS
 from harness.suites.durations import show_duration
+from harness.suites.engine_args import ArgValue
 from harness.suites.model import (
     EngineKind,
     EngineSpec,
@@ -21,12 +23,15 @@ from harness.suites.model import (
     SourceSpec,
     SuiteFile,
 )
-from harness.suites.yaml_marks import Location, MarkedDict
+from harness.suites.reference_args import (
+    REFERENCE_ARGS,
+    REFERENCE_INTERLEAVE,
+    REFERENCE_PAGE_SIZE,
+    check_reference_arg,
+)
+from harness.suites.wording import Location
+from harness.suites.yaml_marks import MarkedDict
 from harness.topology import KVLayout
-
-# The reference engine's own defaults; a test holds them equal to `refengine.EngineConfig`.
-REFERENCE_PAGE_SIZE = 16
-REFERENCE_INTERLEAVE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ def check_suite(suite: SuiteFile) -> Iterator[Finding]:
         yield from _below(("profiles", name.value), _check_profile(name, profile, checks=bool(suite.checks)))
     if suite.baseline:
         yield from _check_baseline(suite, profiles)
+    else:
+        yield from _check_comparisons(suite.checks)
 
 
 def check_parts(tree: MarkedDict, wrong: Collection[Location]) -> Iterator[Finding]:
@@ -142,17 +149,25 @@ def _check_reference(engine: EngineSpec) -> Iterator[Finding]:
             yield Finding(
                 ("parallel", name), f"{size} is not allowed: the reference engine has tp and dcp only"
             )
+    wrong = list(_check_reference_args(engine.args))
+    yield from wrong
+    if {("args", "page-size"), ("args", "interleave")} & {found.location for found in wrong}:
+        return
     page = engine.args.get("page-size", REFERENCE_PAGE_SIZE)
     interleave = engine.args.get("interleave", REFERENCE_INTERLEAVE)
-    for name, value in (("page-size", page), ("interleave", interleave)):
-        if type(value) is not int:
-            yield Finding(("args", name), f"{value!r} is not allowed here; allowed: a whole number of tokens")
-            return
     try:
         KVLayout(dcp_size=parallel.dcp, page_size=page, interleave=interleave)
     except TopologyError as error:
         place = "interleave" if "interleave" in engine.args else "page-size"
         yield Finding(("args", place), str(error))
+
+
+def _check_reference_args(args: Mapping[str, ArgValue]) -> Iterator[Finding]:
+    for name, value in args.items():
+        try:
+            check_reference_arg(name, value)
+        except ValueError as error:
+            yield Finding(("args", name), str(error), on_key=name not in REFERENCE_ARGS)
 
 
 def _check_source(source: SourceSpec) -> Iterator[Finding]:
@@ -200,10 +215,22 @@ def _check_deadlines(profile: Profile) -> Iterator[Finding]:
     yield Finding(("timeout",), f"{message}; allowed: more than {show_duration(inside)}")
 
 
+def _check_comparisons(checks: Iterable[object]) -> Iterator[Finding]:
+    """Checks that compare, in a suite that gives them nothing to compare with."""
+    for index, entry in enumerate(checks):
+        for name in entry if isinstance(entry, dict) else ():
+            if name in CHECK_PARAMS and CHECK_PARAMS[name].needs_baseline:
+                message = (
+                    "compares with a baseline, and there is none; allowed: baseline: {parallel: {dcp: 1}}"
+                )
+                yield Finding(("checks", index, name), message, on_key=True)
+
+
 def _check_baseline(suite: SuiteFile, profiles: dict[ProfileName, Profile]) -> Iterator[Finding]:
     changes = suite.baseline.parallel.changes() if suite.baseline else {}
     if not changes:
         yield Finding(("baseline", "parallel"), "changes nothing; allowed: sizes such as dcp: 1")
+        return
     for name, profile in profiles.items():
         for engine in profile.engines.values():
             yield from _check_baseline_of(engine, changes, profile.needs, name)
@@ -218,6 +245,11 @@ def _check_baseline_of(
     except TopologyError as error:
         yield Finding(("baseline", "parallel"), f"with the {name} profile: {error}")
         return
-    if needs.count is not None and needs.count < layout.world_size():
+    if layout.dcp != 1:
+        message = f"with the {name} profile: the baseline runs at dcp {layout.dcp}; allowed: dcp: 1"
+        yield Finding(("baseline", "parallel"), message)
+    # A profile that cannot hold the engine under test either is told so at its needs.
+    ranks = engine.parallel.world_size()
+    if needs.count is not None and ranks <= needs.count < layout.world_size():
         message = f"with the {name} profile: {needs.count} devices cannot hold {layout.world_size()} ranks"
         yield Finding(("baseline", "parallel"), message)

@@ -2,8 +2,9 @@
 
 Phases: the file's text is read (`yaml_text`), its parse events are folded into a tree with an
 explicit stack, and every scalar is resolved by the rules of `yaml_scalars`. Nothing recurses, nothing is
-composed or constructed by PyYAML, so depth, aliases and size are bounded while reading. The first violation
-raises `SourceError` at its place; nothing else escapes.
+composed or constructed by PyYAML, so depth, aliases and size are bounded while reading. A wrong key or value
+is noted at its place and read on as text; what keeps the rest from being read raises `SourceError`, and
+nothing else escapes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from yaml.events import (
 )
 from yaml.reader import ReaderError
 
-from harness.errors import Mark, SourceError
+from harness.errors import Mark, SourceError, SourceErrors
+from harness.suites.wording import Location, dotted, show
 from harness.suites.yaml_scalars import ScalarError, check_text, resolve_plain, short
 from harness.suites.yaml_text import mark_of, read_text, unshield
 
@@ -35,7 +37,8 @@ MAX_DEPTH = 50
 # Counted with aliases written out, so that nine aliases of nine aliases of ... are refused.
 MAX_NODES = 10_000
 
-Location = tuple[str | int, ...]
+# What `!!` is short for.
+_STANDARD_TAG = "tag:yaml.org,2002:"
 
 
 class MarkedDict(dict[str, Any]):
@@ -95,8 +98,24 @@ def mark_at(tree: MarkedDict, location: Location, *, key: bool = False) -> Mark:
 
 
 def load_yaml(path: Path) -> Node:
-    """The one document of `path`; raises SourceError for all that is not plain, small, clear YAML."""
-    text = read_text(path)
+    """The one document of `path`; raises SourceError (SourceErrors for several) for all that is not plain,
+    small, clear YAML."""
+    tree, errors = read_yaml(path)
+    if errors:
+        raise errors[0] if len(errors) == 1 else SourceErrors(errors)
+    return tree
+
+
+def read_yaml(path: Path) -> tuple[Node, list[SourceError]]:
+    """The one document of `path`, and what is wrong with single keys and values of it.
+
+    So a loader can go on and find mistakes of other kinds. Raises SourceError where nothing can be read on.
+    """
+    return parse_yaml(read_text(path), path)
+
+
+def parse_yaml(text: str, path: Path) -> tuple[Node, list[SourceError]]:
+    """The same for text that is no file's, such as a parameter on a command line; `path` names it in errors."""
     builder = _Builder(path)
     try:
         for event in _events(text):
@@ -108,7 +127,7 @@ def load_yaml(path: Path) -> Node:
     except (ValueError, OverflowError):
         # PyYAML hands escapes such as "\UFFFFFFFF" and huge %YAML versions to chr() and int() unchecked.
         raise SourceError(builder.last, "an escape or number after this place is out of range") from None
-    return builder.result()
+    return builder.result(), builder.errors
 
 
 def _events(text: str) -> Iterator[Event]:
@@ -143,6 +162,7 @@ class _Builder:
     documents: int = 0
     root: Node = None
     nodes: int = 0
+    errors: list[SourceError] = field(default_factory=list)
     last: Mark = field(init=False)
 
     def __post_init__(self) -> None:
@@ -156,6 +176,16 @@ class _Builder:
     def problem_mark(self, error: yaml.MarkedYAMLError) -> Mark:
         mark = error.problem_mark or error.context_mark
         return self._mark(mark) if mark else self.last
+
+    def _where(self) -> Location:
+        """The keys and indices that lead to what is being read."""
+        parts = (top.key if isinstance(top.value, MarkedDict) else len(top.value) for top in self.stack)
+        return tuple(part for part in parts if part is not None)
+
+    def _note(self, message: str, *, mark: Mark | None = None, key: str | None = None) -> None:
+        """A mistake that does not keep the rest from being read."""
+        where = self._where() if key is None else (*self._where(), key)
+        self.errors.append(SourceError(mark or self.last, message, field=dotted(where)))
 
     def feed(self, event: Event) -> None:
         self.last = self._mark(event.start_mark) if event.start_mark else self.last
@@ -180,7 +210,8 @@ class _Builder:
 
     def _refuse_tag(self, tag: str | None) -> None:
         if tag is not None:
-            raise SourceError(self.last, f"the tag {short(tag)!r}; allowed: no tags, plain values only")
+            written = tag.replace(_STANDARD_TAG, "!!")
+            self._note(f"the tag {short(written)!r}; allowed: no tags, plain values only")
 
     def _count(self, nodes: int) -> None:
         self.nodes += nodes
@@ -202,7 +233,8 @@ class _Builder:
             check_text(text)
             return resolve_plain(text) if event.style is None else text
         except ScalarError as error:
-            raise SourceError(self.last, str(error)) from None
+            self._note(str(error))
+            return unshield(event.value)
 
     def _open(self, event: NodeEvent) -> None:
         self._count(1)
@@ -211,9 +243,10 @@ class _Builder:
             raise SourceError(
                 self.last, f"nested deeper than {MAX_DEPTH} levels; allowed: {MAX_DEPTH} or fewer"
             )
-        if self.stack and isinstance(self.stack[-1].value, MarkedDict) and self.stack[-1].key is None:
-            raise SourceError(self.last, "a mapping or list as a key; allowed: text, in quotes if need be")
         kind = MarkedDict if isinstance(event, MappingStartEvent) else MarkedList
+        if self.stack and isinstance(self.stack[-1].value, MarkedDict) and self.stack[-1].key is None:
+            found = "a mapping" if kind is MarkedDict else "a list"
+            raise SourceError(self.last, f"{found} as a key; allowed: text, in quotes if need be")
         self.stack.append(_Open(value=kind(self.last), mark=self.last, anchor=event.anchor))
 
     def _place(self, value: Any, mark: Mark, *, anchor: str | None, nodes: int) -> None:
@@ -234,11 +267,12 @@ class _Builder:
 
     def _key(self, mapping: MarkedDict, key: object, mark: Mark) -> str:
         if not isinstance(key, str):
-            found = "a mapping or list" if isinstance(key, dict | list) else short(repr(key))
-            raise SourceError(mark, f"{found} as a key; allowed: text, in quotes if need be")
+            self._note(f"{show(key)} as a key; allowed: text, in quotes if need be", mark=mark)
+            return str(key)
         if key == "<<":
-            raise SourceError(mark, "the merge key '<<'; allowed: extends: FILE, or writing the keys out")
+            self._note("the merge key '<<'; allowed: extends: FILE, or writing the keys out", mark=mark)
         if key in mapping:
-            first = mapping.key_marks[key]
-            raise SourceError(mark, f"the key {short(key)!r} was already written on line {first.line}")
+            line = mapping.key_marks[key].line
+            message = f"the key {short(key)!r} was already written on line {line}; allowed: each key once"
+            self._note(message, mark=mark, key=key)
         return key

@@ -32,7 +32,8 @@ class ParallelConfig:
     `enable_dp_attention`, the slices into which attention cuts each TP group. `attn_cp_size`, `dcp_size`,
     `ep_size` and `moe_dp_size` never add ranks: they name subgroups of a TP group.
 
-    Raises TopologyError when a size is no positive integer or does not divide what it cuts.
+    Raises TopologyError when a size is no positive integer or does not divide what it cuts, or the switch is
+    no bool.
     """
 
     tp_size: int = 1
@@ -46,6 +47,10 @@ class ParallelConfig:
 
     def __post_init__(self) -> None:
         require_positive(**{f.name: getattr(self, f.name) for f in fields(self) if f.name.endswith("_size")})
+        if type(self.enable_dp_attention) is not bool:
+            raise TopologyError(
+                f"enable_dp_attention is {self.enable_dp_attention!r}, but must be true or false"
+            )
         self._check_attention()
         self._check_experts()
 

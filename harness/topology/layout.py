@@ -75,6 +75,8 @@ class KVLayout:
         if not 0 <= index < len(pages):
             held = len(pages) * self.widened_page_size
             raise TopologyError(f"position {position} lies outside the {held} tokens of {len(pages)} pages")
+        if pages[index] < 0:
+            raise TopologyError(f"page is {pages[index]}, but pages count from 0")
         return pages[index] * self.widened_page_size + offset
 
     def local_len(self, length: int, rank: int, *, start: int = 0) -> int:
@@ -178,6 +180,8 @@ def rows_for_budget(*, budget_bytes: int, row_bytes: int, page_size: int) -> int
     `page_size` is in rows (not widened). Raises TopologyError where no page is left to use.
     """
     require_positive(row_bytes=row_bytes, page_size=page_size)
+    if type(budget_bytes) is not int:
+        raise TopologyError(f"budget_bytes is {budget_bytes!r}, but must be an integer")
     usable_pages = budget_bytes // (row_bytes * page_size) - 1
     if usable_pages < 1:
         raise TopologyError(
@@ -206,6 +210,8 @@ class Capacity:
 def request_fits(*, input_len: int, max_new_tokens: int, layout: KVLayout, capacity: Capacity) -> bool:
     """Whether a request can ever run, alone in the pool: the pages of its input, its answer, and one page of
     headroom together stay below the aggregate cap. Lengths in tokens, pages widened."""
+    if max_new_tokens < 0:
+        raise TopologyError(f"max_new_tokens is {max_new_tokens}, but must be at least 0")
     if layout.dcp_size != capacity.dcp_size:
         raise TopologyError(f"layout has dcp_size {layout.dcp_size}, but capacity has {capacity.dcp_size}")
     pages = layout.num_pages(input_len) + 1

@@ -4,8 +4,8 @@
     def test_ranks_own_their_tokens(parallel): ...      # tp8-dcp2-rank0 .. tp8-dcp8-rank7
 
 A pytest plugin by itself (`-p harness.topology.marker`). While a test is collected the mark becomes
-parameters of the fixture `parallel`; while it runs the fixture keeps `inject()` open around it, whether the
-test asks for it or not. A mark that names a topology that cannot be built is a collection error of its test.
+parameters of the fixture `parallel`; while it runs the fixture keeps `inject()` open around it and around its
+function-scoped fixtures, whether the test asks for it or not. A mark that names a topology that cannot be built is a collection error of its test.
 """
 
 from __future__ import annotations
@@ -59,13 +59,17 @@ def generate(metafunc: pytest.Metafunc) -> None:
     if not marks or definition.stash.get(_DONE, False):
         return
     definition.stash[_DONE] = True
-    try:
-        points = [point for mark in marks for point in expand(*mark.args, **mark.kwargs)]
-    except TopologyError as error:
-        pytest.fail(f"{definition.nodeid}: mark topology: {error}", pytrace=False)
+    points = _points(definition.nodeid, marks)
     _ask_for_parallel(metafunc.fixturenames)
-    points = list(dict.fromkeys(points))
     metafunc.parametrize("parallel", points, indirect=True, ids=[point.id for point in points])
+
+
+def precede(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Open the injection before any other fixture of the test is set up: one that ran first would read a
+    topology that is off, and answer 1 in silence. Wider scopes outlive the test, so they stay outside."""
+    outside = fixturedef.scope != "function" or fixturedef.argname == "parallel"
+    if not outside and any(request.node.iter_markers("topology")):
+        request.getfixturevalue("parallel")
 
 
 def complete(item: pytest.Item) -> None:
@@ -98,7 +102,11 @@ def parallel(request: pytest.FixtureRequest) -> Iterator[InjectedWorker]:
     """The rank that the test runs as: live topology, `ps`, `seed` and `rank`."""
     point: TopologyPoint | None = getattr(request, "param", None)
     if point is None:
-        pytest.fail("fixture 'parallel' needs @pytest.mark.topology(...) on the test", pytrace=False)
+        pytest.fail(
+            "fixture 'parallel' needs @pytest.mark.topology(...) on the test, its class or module; it does not"
+            " reach a unittest.TestCase, nor a test from within pytest.param(marks=...)",
+            pytrace=False,
+        )
     with inject(point.config, rank=point.rank) as worker:
         yield worker
 
@@ -106,6 +114,18 @@ def parallel(request: pytest.FixtureRequest) -> Iterator[InjectedWorker]:
 pytest_configure = configure
 pytest_generate_tests = generate
 pytest_itemcollected = complete
+pytest_fixture_setup = pytest.hookimpl(tryfirst=True)(precede)
+
+
+def _points(nodeid: str, marks: list[pytest.Mark]) -> list[TopologyPoint]:
+    """What the marks name, each rank once."""
+    try:
+        points = [point for mark in marks for point in expand(*mark.args, **mark.kwargs)]
+    except TopologyError as error:
+        reason = str(error)
+    else:
+        return list(dict.fromkeys(points))
+    pytest.fail(f"{nodeid}: mark topology: {reason}", pytrace=False)
 
 
 def _ask_for_parallel(fixture_names: list[str]) -> None:

@@ -10,12 +10,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from harness.containment import Containment, Ended
-from harness.errors import UsageError
+from harness.containment import tree as tree_module
+from harness.containment.proc import children_of, descendants_of
+from harness.errors import InfraError, UsageError
 
 HERE = Path(__file__).parent
 NASTY_SIZE = 7
@@ -197,6 +200,64 @@ waits_here()
     until(lambda: "in waits_here" in (tmp_path / "job.log").read_text(), "the stack is in the log")
     assert len(tree.descendants()) == 2
     tree.terminate(grace_s=GRACE)
+
+
+def test_a_stopped_command_gets_its_sigterm(containment: Containment, log: int, until: Until) -> None:
+    code = "import signal,sys; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True)"
+    argv = [*PYTHON, "-c", f"{code}; signal.pause()"]
+    tree = containment.spawn(argv, cwd=HERE, env=os.environ, stdout=log)
+    until(lambda: os.fstat(log).st_size > 0, "the command has its handler")
+    os.kill(tree.pid, signal.SIGSTOP)
+    assert tree.terminate(grace_s=GRACE) == Ended(exit_code=5)
+
+
+@pytest.mark.parametrize("victim", ["init", "outermost"])
+def test_stopping_a_link_of_the_chain_saves_no_process(
+    containment: Containment, log: int, tmp_path: Path, until: Until, living: Living, victim: str
+) -> None:
+    """Someone may stop what they find in `ps`; a kill must not wait for what will never continue by itself."""
+    ready = tmp_path / "ready"
+    tree = containment.spawn(nasty(ready), cwd=HERE, env=os.environ, stdout=log)
+    until(ready.exists, "the nasty tree is complete")
+    pids = tree.descendants()
+    os.kill(tree._init if victim == "init" else tree._outer.pid, signal.SIGSTOP)  # type: ignore[attr-defined]
+    tree.kill()
+    assert tree.wait(GRACE) == Ended(signal=signal.SIGKILL)
+    assert living(pids) == []
+
+
+@pytest.mark.parametrize("victim", ["init", "outermost"])
+@pytest.mark.parametrize("step", range(6))
+def test_a_kill_at_any_step_of_the_start_blames_the_machine(
+    containment: Containment, log: int, monkeypatch: pytest.MonkeyPatch, step: int, victim: str
+) -> None:
+    """The supervisor's calls are the steps; before one of them the init, or what started it, is killed."""
+    steps = count()
+
+    def killing(call: Callable[..., object]) -> Callable[..., object]:
+        def called(*args: object, **kwargs: object) -> object:
+            if next(steps) == step:
+                outer = children_of(os.getpid())[-1]
+                inits = children_of(outer) if containment.name == "pidns" else [outer]
+                for pid in inits if victim == "init" else [outer]:
+                    os.kill(pid, signal.SIGKILL)
+            return call(*args, **kwargs)
+
+        return called
+
+    monkeypatch.setattr(tree_module, "children_of", killing(children_of))
+    monkeypatch.setattr(tree_module.os, "pidfd_open", killing(os.pidfd_open))
+    monkeypatch.setattr(tree_module, "_expect", killing(tree_module._expect))
+    try:
+        tree = containment.spawn(
+            [*PYTHON, "-c", "import signal; signal.pause()"], cwd=HERE, env={}, stdout=log
+        )
+    except InfraError as error:
+        assert "the init ended before the command ran" in str(error)
+    else:
+        tree.kill()
+        assert tree.wait(GRACE) == Ended(signal=signal.SIGKILL)
+    assert descendants_of(os.getpid()) == []
 
 
 def test_a_command_that_cannot_run_is_named(containment: Containment, log: int) -> None:

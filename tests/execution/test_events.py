@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.execution.events import EventTail, passed_deadline, read_event
-from harness.verdict import CheckOutcome, CheckRecord
+from harness.verdict import CheckOutcome, CheckRecord, without_nan
 
 TESTS = """
 import pytest
@@ -122,11 +123,79 @@ def test_an_item_of_a_suite_is_named_by_its_check() -> None:
     assert [check.name for check in read_event(report("parity").encode())] == ["parity"]
 
 
-@pytest.mark.parametrize("line", [b"garbage", b"[1]", b'{"$report_type": "TestReport"}', b"\xff", b"null"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"garbage", b"[1]", b'{"$report_type": "TestReport"}', b"\xff", b"null", b"", b"\x00"),
+        *(b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000),
+    ],
+    ids=lambda line: repr(line[:12]),
+)
 def test_a_line_that_cannot_be_read_is_an_error_and_never_unseen(line: bytes) -> None:
     (check,) = read_event(line)
     assert (check.name, check.outcome) == ("events", CheckOutcome.ERROR)
     assert "cannot be read" in check.message
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+WHERE = [
+    *(
+        ("$report_type",),
+        ("nodeid",),
+        ("when",),
+        ("outcome",),
+        ("duration",),
+        ("longrepr",),
+        ("user_properties",),
+    ),
+    *(("user_properties", 0), ("user_properties", 0, 0), ("user_properties", 0, 1)),
+    *(("user_properties", 0, 1, key) for key in ("name", "outcome", "message", "figures", "seconds")),
+]
+
+
+@given(kind=st.sampled_from(["TestReport", "CollectReport"]), where=st.sampled_from(WHERE), value=JSON)
+@example(kind="TestReport", where=("longrepr",), value=[])
+@example(kind="TestReport", where=("duration",), value=float("nan"))
+@example(kind="TestReport", where=("user_properties", 0, 1, "seconds"), value=float("inf"))
+@example(kind="TestReport", where=("user_properties", 0, 1, "name"), value=7)
+@example(kind="TestReport", where=("user_properties", 0, 1, "message"), value={"a": 1})
+@example(kind="TestReport", where=("user_properties", 0, 1, "figures"), value={"a": "\udcff"})
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_field_holds_the_checks_can_be_stored_and_shown(
+    kind: str, where: tuple[str | int, ...], value: object
+) -> None:
+    event = json.loads(report("parity", message="m", figures={}, seconds=1.0))
+    event |= {"$report_type": kind, "outcome": "failed", "longrepr": "text", "duration": 1.0}
+    *path, last = where
+    inner = event
+    for step in path:
+        inner = inner[step]
+    inner[last] = value
+    for check in read_event(json.dumps(event).encode()):
+        assert check.outcome in CheckOutcome
+        assert math.isfinite(check.seconds)
+        for text in (check.name, check.message, json.dumps(without_nan(check.figures), ensure_ascii=False)):
+            text.encode()
+
+
+def test_a_file_that_skips_itself_is_seen(tmp_path: Path) -> None:
+    """pytest reports it as collected, and ends with 0 if other files have tests."""
+    (tmp_path / "test_a.py").write_text(
+        "import pytest\npytest.importorskip('no_such_module')\ndef test_a(): pass"
+    )
+    (tmp_path / "test_b.py").write_text("def test_b(): pass")
+    for workers in ([], ["-n", "1"]):
+        events = tmp_path / f"events{len(workers)}.jsonl"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--report-log={events}"]
+        assert subprocess.run([*command, *workers, str(tmp_path)], stdout=subprocess.DEVNULL).returncode == 0
+        assert {check.name: check.outcome for check in EventTail(events).read()} == {
+            "collect test_a.py": CheckOutcome.SKIPPED,
+            "test_b": CheckOutcome.PASSED,
+        }
 
 
 def test_an_unknown_outcome_of_a_check_is_an_error() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from run_bench import Bench, new_job
 
 from harness.containment.proc import descendants_of
-from harness.errors import UsageError
+from harness.errors import InfraError, UsageError
 from harness.execution import Launch, RunOptions, RunPaths, pytest_command
 from harness.execution.command import job_environment
 from harness.execution.scratch import make_scratch, sweep_scratch
@@ -63,6 +63,31 @@ def test_a_slot_has_one_holder(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in (tmp_path / "slots").iterdir()) == ["cpu-0", "cpu-1", "gpu-0"]
 
 
+def test_a_slot_that_cannot_be_locked_blames_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InfraError, match=r"slots: .*file/slots cannot be locked: Not a directory"):
+        SlotLocks(tmp_path / "file" / "slots")
+    locks = SlotLocks(tmp_path / "slots")
+    (tmp_path / "slots" / "cpu-0").symlink_to("missing/file")
+    with pytest.raises(InfraError, match=r"cpu-0 cannot be locked: No such file"):
+        locks.take(["cpu:0"])
+
+
+def test_a_slot_made_by_another_user_can_be_held(tmp_path: Path) -> None:
+    (tmp_path / "cpu-0").touch(mode=0o444)
+    program = "import sys; from harness.execution.slots import SlotLocks; from pathlib import Path;" + (
+        "import os; os.geteuid() or os.seteuid(65534);"  # root may write anything
+        "print(*SlotLocks(Path(sys.argv[1])).take(['cpu:0']))"
+    )
+    tmp_path.chmod(0o755)
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "."], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "cpu:0", done.stderr
+
+
 def test_a_child_process_does_not_hold_the_slot(tmp_path: Path) -> None:
     mine, theirs = SlotLocks(tmp_path), SlotLocks(tmp_path)
     mine.take(["cpu:0"])
@@ -80,6 +105,10 @@ def test_scratch_in_use_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(str(scratch.path.relative_to(tmp_path))) < 30  # a socket's path has 107 bytes in all
     orphan = scratch.path.with_name("orphan")
     orphan.mkdir()
+    for odd in ("file", "link", "pipe"):  # sorted on both sides of the orphan, whose turn must come
+        {"file": Path.touch, "link": lambda path: path.symlink_to(orphan), "pipe": os.mkfifo}[odd](
+            orphan.with_name(f"a-{odd}")
+        )
     assert sweep_scratch() == [orphan]
     assert (scratch.path / "file").exists()
     scratch.remove()

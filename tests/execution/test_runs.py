@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -257,6 +258,41 @@ def test_no_descriptor_is_left_behind(bench: Bench) -> None:
     assert set(Path("/proc/self/fd").iterdir()) == before
 
 
+def test_a_hangup_is_an_interrupt_unless_it_is_ignored(bench: Bench) -> None:
+    """A closed terminal ends a run in order; `nohup` means that it goes on."""
+    bench.view.hooks["capacity"] = lambda: os.kill(os.getpid(), signal.SIGHUP)
+    record = bench.run({"a": "check('capacity'); hang()"})
+    assert record.interrupted
+    assert only(record).verdict is Verdict.NOT_RUN
+    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert only(bench.run({"a": "check('capacity')"})).verdict is Verdict.PASSED
+    finally:
+        signal.signal(signal.SIGHUP, handler)
+
+
+def test_a_second_interrupt_ends_a_job_whose_deadline_has_passed_too(bench: Bench) -> None:
+    """It is being asked to stop already, so that the first interrupt changes nothing for it."""
+    later = [0.0]
+    bench.view.hooks["capacity"] = lambda: later.__setitem__(0, 1000.0)  # longer than the job may take
+    bench.view.hooks |= dict.fromkeys(("first", "second"), lambda: os.kill(os.getpid(), signal.SIGINT))
+    code = """
+signal.signal(15, lambda *_: (check('first'), check('second')))
+check('capacity'); signal.pause(); hang(stubborn=True)
+"""
+    clock = lambda: time.monotonic() + later[0]  # noqa: E731
+    job = new_job("a", checks=("capacity", "first", "second"))
+    record = bench.run({"a": code}, job, clock=clock, grace_s=5000.0)
+    assert record.interrupted
+    assert only(record).verdict is Verdict.TIMEOUT  # that is what happened to it first
+
+
+def test_what_a_job_says_in_bytes_that_are_no_text_is_shown_and_kept(bench: Bench) -> None:
+    code = "check('capacity', 'failed', message='file ' + os.fsdecode(bytes([255]))); sys.exit(1)"
+    job = only(bench.run({"a": code}))
+    assert [check.message for check in job.last_checks] == ["file ?"]
+
+
 COMMIT = "c0ffee" * 6 + "c0ff"
 PASS, FAIL, DIE = "check('capacity')", "check('capacity', 'failed'); exit(1)", "os.kill(os.getpid(), 9)"
 
@@ -278,6 +314,20 @@ def test_the_ledger_of_a_commit_proves_a_flake(
 ) -> None:
     bench.run({"x": before}, sha=COMMIT)
     assert only(bench.run({"x": now}, **second)).verdict == verdict
+
+
+def test_another_suite_of_the_same_name_is_another_job(bench: Bench) -> None:
+    """A suite, or a test file that it names, need not be part of the commit that harness runs from."""
+    tests = bench.folder / "test_x.py"
+    tests.write_text("def test_x(): assert 1 == 2")
+    first = new_job("x", tests=(tests,))
+    bench.run({"x": FAIL}, first, sha=COMMIT)
+    other_checks = replace(first, checks=(*first.checks, *first.checks))
+    assert only(bench.run({"x": f"{PASS};{PASS}"}, other_checks, sha=COMMIT)).verdict is Verdict.PASSED
+    tests.write_text("def test_x(): assert 1 == 1")
+    assert only(bench.run({"x": PASS}, first, sha=COMMIT)).verdict is Verdict.PASSED
+    moved = replace(first, suite_path=bench.folder / "x.yaml", tags=("new",))
+    assert only(bench.run({"x": FAIL}, moved, sha=COMMIT)).verdict is Verdict.FLAKY
 
 
 def test_a_work_tree_with_changes_has_no_history(bench: Bench) -> None:

@@ -58,6 +58,45 @@ def test_a_damaged_database(tmp_path):
         Ledger.open(tmp_path).load_run()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM meta",
+        "UPDATE meta SET value = 'new'",
+        "DROP TABLE checks",
+        "ALTER TABLE jobs DROP COLUMN variant",
+        "ALTER TABLE runs RENAME COLUMN argv TO arguments",
+    ],
+)
+def test_tables_of_something_else(tmp_path, statement):
+    Ledger.open(tmp_path).close()
+    with sqlite3.connect(tmp_path / "ledger.db") as raw:
+        raw.execute(statement)
+    with pytest.raises(LedgerError, match="its tables are not those of this harness: move it away") as caught:
+        with Ledger.open(tmp_path) as ledger:
+            run = ledger.start_run(harness_sha="abc")
+            ledger.add_job(run, "a@cpu", suite="a", profile="cpu")
+            ledger.start_attempt(run, "a@cpu", n=1)
+            ledger.load_run(run)
+    assert caught.value.exit_code == 3  # nothing was judged
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"{"])
+@pytest.mark.parametrize("column", ["argv", "harness_sha"])
+def test_a_text_that_was_damaged_in_the_file(tmp_path, column, value):
+    """SQLite itself does not look into texts, so such a ledger opens and can be queried."""
+    with Ledger.open(tmp_path) as ledger:
+        ledger.start_run(harness_sha="abc")
+    with sqlite3.connect(tmp_path / "ledger.db") as raw:
+        raw.execute(f"UPDATE runs SET {column} = CAST(? AS TEXT)", [value])
+    with Ledger.open(tmp_path) as ledger:
+        if (column, value) == ("harness_sha", b"{"):
+            assert ledger.load_run().harness_sha == "{"
+        else:
+            with pytest.raises(LedgerError, match="it is corrupt: move it away"):
+                ledger.load_run()
+
+
 def test_a_full_disk(ledger):
     run = ledger.start_run(harness_sha="abc")
     with_pragma(ledger, "max_page_count=1")
@@ -68,7 +107,7 @@ def test_a_full_disk(ledger):
 
 def test_a_read_only_ledger(ledger):
     with_pragma(ledger, "query_only=1")
-    with pytest.raises(LedgerError, match=r"it is read-only: make its folder writable"):
+    with pytest.raises(LedgerError, match=r"it is read-only.*make its folder writable"):
         ledger.start_run(harness_sha="abc")
 
 

@@ -24,7 +24,7 @@ from harness.verdict import *
 ok = CheckRecord(name="active", outcome=CheckOutcome.PASSED)
 for job in ("done@cpu", "red@cpu", "busy@cpu"):
     ledger.start_attempt(run, job, n=1)
-    ledger.add_check(run, job, n=1, check=ok)
+    ledger.add_checks(run, job, n=1, checks=[ok])
 ledger.end_attempt(run, "done@cpu", n=1, outcome=AttemptOutcome.PASSED)
 ledger.end_job(run, "done@cpu", verdict=Verdict.PASSED)
 ledger.end_attempt(run, "red@cpu", n=1, outcome=AttemptOutcome.FAILED, reason="parity failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 import pytest
@@ -86,7 +87,7 @@ def write(ledger: Ledger, record: RunRecord) -> str:
                 log_path=attempt.log_path,
             )
             for check in attempt.checks[:1]:
-                ledger.add_check(run, job.id, n=attempt.n, check=check)
+                ledger.add_checks(run, job.id, n=attempt.n, checks=[check])
             ledger.add_checks(run, job.id, n=attempt.n, checks=attempt.checks[1:])
             assert attempt.outcome is not None
             ledger.end_attempt(
@@ -124,7 +125,7 @@ def test_a_check_is_visible_to_another_opener_before_anything_ended(ledger, tmp_
     run = ledger.start_run(harness_sha="abc")
     ledger.add_job(run, "a@cpu", suite="a", profile="cpu", engine_sha="expected")
     ledger.start_attempt(run, "a@cpu", n=1)
-    ledger.add_check(run, "a@cpu", n=1, check=ACTIVE)
+    ledger.add_checks(run, "a@cpu", n=1, checks=[ACTIVE])
     with Ledger.open(tmp_path / "ledger.db", create=False) as other:
         (job,) = other.load_run().jobs
         assert other.run_state() is RunState.RUNNING
@@ -137,10 +138,35 @@ def test_a_number_that_json_lacks_comes_back_as_null(ledger):
     ledger.add_job(run, "a@cpu", suite="a", profile="cpu")
     ledger.start_attempt(run, "a@cpu", n=1)
     figures = {"nan": float("nan"), "inf": [float("-inf")]}
-    ledger.add_check(
-        run, "a@cpu", n=1, check=CheckRecord(name="c", outcome=CheckOutcome.ERROR, figures=figures)
-    )
+    check = CheckRecord(name="c", outcome=CheckOutcome.ERROR, figures=figures)
+    ledger.add_checks(run, "a@cpu", n=1, checks=[check])
     assert ledger.load_run(run).jobs[0].last_checks[0].figures == {"nan": None, "inf": [None]}
+
+
+@pytest.mark.parametrize("name", ["a b", "a?b=c", "a%20b", "a#b", "a'b", ":memory:", "file:x", "ü"])
+def test_the_file_is_where_its_path_says(tmp_path, name):
+    """A database is addressed by URL; nothing in a path may be read as a part of one."""
+    with Ledger.open(tmp_path / name) as ledger:
+        run = ledger.start_run(harness_sha="abc")
+        assert (tmp_path / name / "ledger.db").is_file()
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+    with Ledger.open(tmp_path / name, create=False) as ledger:
+        assert ledger.load_run().run == run
+
+
+def test_text_that_has_no_utf8_can_be_told(ledger):
+    """Arguments and paths that are no UTF-8 reach Python as half surrogate pairs."""
+    odd = os.fsdecode(b"caf\xe9")
+    run = ledger.start_run(harness_sha=odd, argv=["--junit", odd])
+    ledger.add_job(run, "a@cpu", suite=odd, profile="cpu", matrix={"x": odd})
+    ledger.start_attempt(run, "a@cpu", n=1, node=odd, devices=[odd], log_path=odd)
+    check = CheckRecord(name="c", outcome=CheckOutcome.FAILED, message=odd, figures={odd: odd})
+    ledger.add_checks(run, "a@cpu", n=1, checks=[check])
+    loaded = ledger.load_run(run)
+    assert loaded.argv == ("--junit", odd)
+    assert loaded.jobs[0].suite == "caf\\udce9"
+    assert loaded.jobs[0].last_checks[0].message == "caf\\udce9"
+    assert loaded.jobs[0].last_checks[0].figures == {odd: odd}
 
 
 def test_latest_is_the_run_that_started_last_and_runs_are_listed_newest_first(ledger):

@@ -24,7 +24,8 @@ ledger.add_job(run, "a@cpu", suite="a", profile="cpu")
 ledger.start_attempt(run, "a@cpu", n=1)
 n = 0
 while rows == 0 or n < rows:
-    ledger.add_check(run, "a@cpu", n=1, check=CheckRecord(name=str(n), outcome=CheckOutcome.PASSED))
+    record = CheckRecord(name=str(n), outcome=CheckOutcome.PASSED)
+    ledger.add_checks(run, "a@cpu", n=1, checks=[record])
     print(n, flush=True)
     n += 1
 ledger.end_job(run, "a@cpu", verdict=Verdict.PASSED)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.refengine.comm import Comms
+from harness.refengine.comm import Comms, Communicator
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int64": torch.int64}
 VERBS = (
@@ -105,27 +105,40 @@ def _payload(scenario: Scenario, index: int, step: Step) -> bytes:
 
 
 def run_program(comms: Comms, rank: int, scenario: Scenario) -> list[Tensor | bytes | None]:
-    """Play rank `rank`; also asserts that no call touches what was passed to it."""
+    """Play rank `rank`; also asserts that no call touches what was passed to it.
+
+    Every other step runs under `torch.inference_mode`, as a model's do and a benchmark's do not: nothing that
+    a backend keeps may depend on where it was made.
+    """
     results: list[Tensor | bytes | None] = []
     for index, step in enumerate(draw_steps(scenario)):
         comm = getattr(comms, step.group)
         x = make_input(scenario, index, step, rank)
         before = x.clone()
-        match step.verb:
-            case "all_gather" | "reduce_scatter":
-                result = getattr(comm, step.verb)(x, dim=step.dim)
-            case "all_to_all" | "all_reduce":
-                result = getattr(comm, step.verb)(x)
-            case "broadcast":
-                result = comm.broadcast(x, src=step.src)
-            case "broadcast_bytes":
-                data = _payload(scenario, index, step) if comm.rank == step.src else None
-                result = comm.broadcast_bytes(data, src=step.src)
-            case _:
-                result = comm.barrier()
+        data = _payload(scenario, index, step) if comm.rank == step.src else None
+        with torch.inference_mode(index % 2 == 0):
+            result = _call(comm, step, x, data)
         assert torch.equal(x, before), f"{step} changed its argument"
         results.append(result)
     return results
+
+
+def _call(comm: Communicator, step: Step, x: Tensor, data: bytes | None) -> Tensor | bytes | None:
+    match step.verb:
+        case "all_gather":
+            return comm.all_gather(x, dim=step.dim)
+        case "reduce_scatter":
+            return comm.reduce_scatter(x, dim=step.dim)
+        case "all_to_all":
+            return comm.all_to_all(x)
+        case "all_reduce":
+            return comm.all_reduce(x)
+        case "broadcast":
+            return comm.broadcast(x, src=step.src)
+        case "broadcast_bytes":
+            return comm.broadcast_bytes(data, src=step.src)
+    comm.barrier()
+    return None
 
 
 def expected(scenario: Scenario, rank: int) -> list[Tensor | bytes | None]:

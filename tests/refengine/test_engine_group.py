@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from engine_process import PATIENCE_S, RunningEngine, generate_body, listens, running, start, wait_gone
 
-from harness.refengine.config import CommBackend, EngineConfig, StartMethod
+from harness.refengine.config import CommBackend, Device, EngineConfig, StartMethod
 from harness.refengine.launcher import EXIT_DIED
 
 # What the issue promises for the end of a group.
@@ -118,6 +118,12 @@ def test_a_port_in_use_is_a_usage_error_in_one_line() -> None:
         (EngineConfig(tp=16, dcp=2), "has 8 query heads, which tp 16 does not divide"),
         (EngineConfig(kv_bytes=1000), "1000 B"),
         (EngineConfig(comm=CommBackend.THREADS), "--comm threads"),
+        (EngineConfig(kv_bytes=10**16, tp=2), "no memory for a KV pool of"),
+        (EngineConfig(kv_bytes=10**16, tp=2, start_method=StartMethod.SPAWN), "no memory for a KV pool of"),
+        (
+            EngineConfig(device=Device.CUDA, comm=CommBackend.NCCL, start_method=StartMethod.SPAWN, tp=8),
+            "--comm nccl: ",
+        ),
     ],
 )
 def test_what_cannot_be_started_is_refused_in_one_line(config: EngineConfig, said: str) -> None:
@@ -127,6 +133,20 @@ def test_what_cannot_be_started_is_refused_in_one_line(config: EngineConfig, sai
     assert out == ""
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [("", "is a directory"), ("missing/ready.json", "there is no directory")]
+)
+def test_a_ready_file_that_cannot_be_is_refused_before_anything_starts(
+    place: str, said: str, tmp_path: Path
+) -> None:
+    process = start(EngineConfig(), stderr=subprocess.PIPE, ready_file=tmp_path / place)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

@@ -167,6 +167,8 @@ OK = {"text": "x", "sampling_params": {"max_new_tokens": 1}}
         ({**OK, "text": ""}, "the prompt is empty"),
         ({"input_ids": []}, "the prompt has no tokens"),
         ({"input_ids": [[]]}, "the prompt has no tokens"),
+        ({"text": []}, "the list of prompts is empty"),
+        ({"text": [], "stream": True}, "the list of prompts is empty"),
         ({"input_ids": [1, 258]}, "token 258 at place 1"),
         ({"input_ids": [1, -1]}, "token -1 at place 1"),
         ({"input_ids": [1, "2"]}, "input_ids"),
@@ -180,6 +182,12 @@ OK = {"text": "x", "sampling_params": {"max_new_tokens": 1}}
         ({**OK, "sampling_params": {"max_new_tokens": 10**30}}, "context of 8192"),
         ({**OK, "sampling_params": [{}, {}]}, "sampling_params lists 2 values for 1 prompts"),
         ({**OK, "rid": ["a", "b"]}, "rid lists 2 values for 1 prompts"),
+        ({**OK, "return_logprob": True, "logprob_start_len": -2}, "greater than or equal to -1"),
+        (
+            {**OK, "return_logprob": True, "logprob_start_len": 3},
+            "logprob_start_len 3 is past the prompt's 2",
+        ),
+        ({"text": ["x", "y"], "return_logprob": True, "logprob_start_len": [0, 9]}, "logprob_start_len 9"),
         ({"text": ["x", "y"], "rid": ["a", "a"]}, "rid 'a' is in flight"),
     ],
 )
@@ -187,6 +195,27 @@ def test_what_is_wrong_is_refused_with_400_and_says_why(body: Any, said: str, en
     response = post(engine, body)
     assert response.status_code == 400
     assert said in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {**OK, "sampling_params": {"max_new_tokens": 1.5}},
+            "sampling_params.max_new_tokens: Input should be a valid integer",
+        ),
+        (
+            {"text": ["x", "y"], "sampling_params": [{}, {"top_p": 2}]},
+            "sampling_params.1.top_p: only 1.0 is supported, found 2.0",
+        ),
+        ({**OK, "sampling_params": {"Top": 1}}, "sampling_params.Top: Extra inputs are not permitted"),
+        ({"input_ids": [[1], [2, "3"]]}, "input_ids.1.1: Input should be a valid integer"),
+        ({**OK, "top_logprobs_num": [33]}, "top_logprobs_num.0: Input should be less than or equal to 32"),
+    ],
+)
+def test_a_wrong_value_is_told_once_and_by_its_path(body: Any, message: str, engine: RunningEngine) -> None:
+    """Not once for each type that the field could have had."""
+    assert post(engine, body).json()["error"]["message"] == message
 
 
 @pytest.mark.parametrize(
@@ -238,6 +267,16 @@ def test_a_stream_is_refused_with_a_status_and_not_in_the_stream(engine: Running
     assert "max_new_tokens 9000" in response.json()["error"]["message"]
 
 
+def test_a_prompt_beyond_the_context_never_reaches_the_ranks(engine: RunningEngine) -> None:
+    """Megabytes would hold up every rank, only to be refused there."""
+    before = engine.info()["step"]
+    for body in (OK | {"text": "x" * 1_000_000}, {"input_ids": [[1], [1] * 100_000]}):
+        response = post(engine, body)
+        assert response.status_code == 400
+        assert "context of 8192" in response.json()["error"]["message"]
+    assert engine.info()["step"] == before + 1
+
+
 class Background:
     """A long answer in a thread of its own; `begun` once its first token has arrived."""
 
@@ -274,9 +313,28 @@ def test_an_abort_ends_the_answer_and_frees_its_rows(engine: RunningEngine) -> N
     assert post(engine, generate_body("x", rid="to-abort", max_new_tokens=1)).status_code == 200
 
 
+def test_a_list_is_aborted_by_the_rid_it_was_given(engine: RunningEngine) -> None:
+    """Its requests are many-1_0 and many-1_1; many-1 alone, and many-1_x, are others."""
+    answers: list[Any] = []
+    body = generate_body([[1], [2]], rid="many-1", max_new_tokens=LONG // 2)
+    listed = threading.Thread(target=lambda: answers.extend(post(engine, body).json()))
+    listed.start()
+    other = Background(engine, "many-1_x")
+    while len(engine.rows()["requests"]) < 3:
+        pass
+    engine.http.post("/abort_request", json={"rid": "many-1"})
+    listed.join(PATIENCE_S)
+    assert [one["meta_info"]["finish_reason"]["type"] for one in answers] == ["abort", "abort"]
+    assert [one["rid"] for one in engine.rows()["requests"]] == ["many-1_x"]
+    engine.http.post("/abort_request", json={"rid": "", "abort_all": True})
+    other.thread.join(PATIENCE_S)
+    assert other.last["meta_info"]["finish_reason"]["type"] == "abort"
+
+
 def test_aborting_what_is_not_there_is_no_error(engine: RunningEngine) -> None:
     assert engine.http.post("/abort_request", json={"rid": "nobody"}).status_code == 200
     assert engine.http.post("/abort_request", json={}).status_code == 400
+    assert engine.http.post("/abort_request", json={"rid": "x", "abort_all": True}).status_code == 400
 
 
 @pytest.mark.parametrize("stream", [False, True])

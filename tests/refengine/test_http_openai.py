@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,39 @@ def test_metrics_count_answers_and_tell_every_rank(engine: RunningEngine) -> Non
     for rank in range(2):
         assert after[f'harness:kv_rows_free{{tp_rank="{rank}"}}'] > 0
         assert grown[f'harness:collectives_total{{tp_rank="{rank}",group="dcp",kind="all_gather"}}'] > 0
+
+
+def test_metrics_count_a_client_that_leaves_as_an_abort(engine: RunningEngine) -> None:
+    def aborted() -> int:
+        (line,) = re.findall(
+            r"(?m)^sglang:num_aborted_requests_total (\d+)$", engine.http.get("/metrics").text
+        )
+        return int(line)
+
+    before = aborted()
+    with engine.http.stream(
+        "POST", "/v1/completions", json={**COMPLETION, "max_tokens": 4000, "stream": True}
+    ) as response:
+        next(response.iter_lines())
+    while engine.info()["running"]:
+        pass
+    assert aborted() == before + 1
+
+
+def test_text_offsets_point_into_the_text(engine: RunningEngine) -> None:
+    """A token that is no character by itself is written `bytes:\\xc3`, longer than what it adds to the text."""
+    body = {**COMPLETION, "max_tokens": 60, "logprobs": 0, "temperature": 3.0, "seed": 1, "ignore_eos": True}
+    (choice,) = post(engine, "/v1/completions", body)["choices"]
+    pieces = chunks(engine, "/v1/completions", body)
+    told = choice["logprobs"]
+    assert any(token.startswith("bytes:") for token in told["tokens"])
+    for token, place in zip(told["tokens"], told["text_offset"], strict=True):
+        if not token.startswith("bytes:"):
+            assert choice["text"].startswith(token, place)
+    streamed = [
+        place for piece in pieces for one in piece["choices"] for place in one["logprobs"]["text_offset"]
+    ]
+    assert streamed == told["text_offset"]
 
 
 def test_row_dumps_can_be_off(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_the_first_line_counts_verdicts(full_run):
     first = printed(full_run).splitlines()[0]
     assert first == (
         "2 passed, 2 failed, 1 timed out, 1 flaky, 1 inconclusive, 1 infra, 1 not run, 1 skipped"
-        "   run 20261129-145200-ab12"
+        "   run 20261129-145200-ab12   with lse-base planted"
     )
 
 

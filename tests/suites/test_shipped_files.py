@@ -21,7 +21,6 @@ from harness.suites import (
     load_catalogue,
     load_suite,
 )
-from harness.suites.rules import REFERENCE_INTERLEAVE, REFERENCE_PAGE_SIZE
 from harness.topology import dcp_groups
 
 SUITES = REPOSITORY / "suites"
@@ -79,11 +78,6 @@ def test_a_page_and_every_shard_boundary_lie_inside_the_parity_lengths() -> None
         page, interleave = job.engine.args["page-size"], job.engine.args.get("interleave", 1)
         for boundary in (interleave * dcp, page * dcp):
             assert {boundary - 1, boundary, boundary + 1} <= set(parity.lengths)
-
-
-def test_the_reference_defaults_are_those_of_the_engine() -> None:
-    config = pytest.importorskip("harness.refengine.config").EngineConfig()
-    assert (config.page_size, config.interleave) == (REFERENCE_PAGE_SIZE, REFERENCE_INTERLEAVE)
 
 
 def test_shipped_suites_name_only_pools_that_exist() -> None:

@@ -37,6 +37,9 @@ checks: [drained: {}]
 """
 
 
+BASELINE = "\nbaseline: {parallel: {dcp: 1}}"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "at", "says"),
     [
@@ -44,6 +47,9 @@ checks: [drained: {}]
         ("summary:", "sumary:", "sumary: a ",
          "sumary: unknown key 'sumary'; did you mean 'summary'? (allowed: summary,"),
         ("timeout:", "timeot:", "timeot: 5m", "unknown key 'timeot'; did you mean 'timeout'?"),
+        ("dcp: 4", "dpc: 4", "dpc: 4", "unknown key 'dpc'; did you mean 'dcp'?"),
+        ("5m", "", "", "timeout: nothing is not a duration"),
+        ("5m", "{cpu: 5m}", "{cpu: 5m}", "timeout: a mapping is not a duration"),
         ("tp: 4", "tq: 4", "tq: 4", "unknown key 'tq'; did you mean 'tp'? (allowed: tp, pp, dp, dcp"),
         ("checks:", "matrxi: {}\nchecks:", "matrxi: {}", "did you mean 'matrix'?"),
         ("  cpu:", "  cppu:", "cppu:", "unknown key 'cppu'; did you mean 'cpu'? (allowed: cpu, gpu)"),
@@ -65,16 +71,17 @@ checks: [drained: {}]
          "kind: 'refrence' is unknown; did you mean 'reference'?"),
         ("kind: reference", "kind: 3", "3, model: ", "kind: 3 is unknown (allowed: reference, sglang, vllm)"),
         ("checks:", "tags: [Smoke]\nchecks:", "Smoke]",
-         "tags[0]: 'Smoke' is not allowed here; allowed: text that matches"),
+         "tags[0]: 'Smoke' is not allowed here; allowed: a word of lower-case letters, digits"),
         ("checks:", "tags: smoke\nchecks:", "smoke", "tags: 'smoke' is not allowed here; allowed: a list"),
         ("checks:", "env: {A: 1}\nchecks:", "1}", "env.A: 1 is not allowed here; allowed: text (in quotes"),
         ("checks:", "env: {a-b: x}\nchecks:", "a-b: x}",
-         "env.a-b: 'a-b' is not allowed here; allowed: text that matches"),
+         "env.a-b: 'a-b' is not allowed here; allowed: the name of a variable"),
         # layouts
         ("dcp: 4", "dcp: 3", "{tp: 4, dc", "parallel: tp_size 4 is not divisible by dcp_size 3"),
         ("dcp: 4", "dcp: 4, pp: 2", "2}, args: ",
          "pp: 2 is not allowed: the reference engine has tp and dcp only"),
-        ("page-size: 16", "page-size: 0", "0}}", "args.page-size: page_size is 0"),
+        ("page-size: 16", "page-size: 0", "0}}",
+         "args.page-size: 0 is not allowed here; allowed: a whole number, 1 or more"),
         ("page-size: 16", "page-size: big", "big}}",
          "page-size: 'big' is not allowed here; allowed: a whole number"),
         ("page-size: 16", "interleave: 3", "3}}",
@@ -84,6 +91,14 @@ checks: [drained: {}]
         ("page-size: 16", "tp-size: 8", "tp-size: 8",
          "'tp-size' is not allowed in args: the key 'parallel:' sets it"),
         ("page-size: 16", "x: {}", "{}}}", "args.x: a mapping; allowed: true, false, a number"),
+        ("page-size: 16", "pagesize: 16", "pagesize: 16",
+         "args.pagesize: the reference engine has no argument 'pagesize'; did you mean 'page-size'? (allowed: "),
+        ("page-size: 16", "comm: pigeon", "pigeon}}",
+         "args.comm: 'pigeon' is not allowed here; allowed: shm, gloo, nccl, threads"),
+        ("page-size: 16", "kv-bytes: true", "true}}", "args.kv-bytes: true is not allowed here; allowed: a whole"),
+        ("page-size: 16", "kv-rows: 1", "1}}", "args.kv-rows: 1 is not allowed here; allowed: true or false"),
+        ("page-size: 16", "seed: [1, 2]", "[1, 2]}}", "args.seed: a list is not allowed here; allowed: a whole"),
+        ("page-size: 16", "fault: lse-base", "fault: ", "the reference engine has no argument 'fault'"),
         # needs and deadlines
         ("{cpu: 1}", "{gpu: b200, count: 4}", "{gpu: b200",
          "the cpu profile needs slots; allowed: {cpu: SLOTS}"),
@@ -115,12 +130,12 @@ checks: [drained: {}]
          "unknown profile 'gqu'; did you mean 'gpu'?"),
         ("drained: {}", "drained: {}\n  - drained: {}", "drained: {", "'drained' is listed twice"),
         ("drained: {}", "active: {}", "{}", "active.dcp: is missing, and has no default"),
-        ("drained: {}", "parity: {tokens: exakt}", "exakt}",
+        ("drained: {}", "parity: {tokens: exakt}" + BASELINE, "exakt}",
          "'exakt' is unknown; did you mean 'exact'? (allowed: exact, prefix)"),
-        ("drained: {}", "batch: {sizes: []}", "[]}",
+        ("drained: {}", "batch: {sizes: []}" + BASELINE, "[]}",
          "sizes: an empty list is not allowed here; allowed: 1 item or more"),
-        ("drained: {}", "batch: {sizes: [0]}", "0]}", "sizes[0]: 0 is not allowed here; allowed: 1 or more"),
-        ("drained: {}", "parity: {logprob: x}", "x}", "logprob: 'x' is not allowed here; allowed: a number"),
+        ("drained: {}", "batch: {sizes: [0]}" + BASELINE, "0]}", "sizes[0]: 0 is not allowed here; allowed: 1 or more"),
+        ("drained: {}", "parity: {logprob: x}" + BASELINE, "x}", "logprob: 'x' is not allowed here; allowed: a number"),
         ("  - drained: {}", "  drained: {}", "drained: {",
          "checks: a mapping is not allowed here; allowed: a list"),
         ("checks:\n  - drained: {}\n", "", "summary: a",
@@ -136,6 +151,10 @@ checks: [drained: {}]
          "with the cpu profile: tp_size 4 is not divisible by dcp_size 3"),
         ("checks:", "baseline: {parallel: {}}\nchecks:", "{}}",
          "changes nothing; allowed: sizes such as dcp: 1"),
+        ("checks:", "baseline: {parallel: {tp: 8}}\nchecks:", "{tp: 8}}",
+         "with the cpu profile: the baseline runs at dcp 4; allowed: dcp: 1"),
+        ("drained: {}", "capacity: {}", "capacity: {}",
+         "checks[0].capacity: compares with a baseline, and there is none; allowed: baseline: {parallel: {dcp: 1}}"),
         # tests
         ("checks:", "tests: [test_*.py]\nchecks:", "test_*.py]",
          "tests[0]: 'test_*.py' matches no Python file below"),
@@ -276,3 +295,39 @@ def test_a_catalogue_that_is_no_folder(tmp_path: Path) -> None:
 def test_a_missing_suite_is_a_source_error(tmp_path: Path) -> None:
     with pytest.raises(SourceErrors, match=r"x\.yaml:1:1: cannot be read"):
         load_suite(tmp_path / "x.yaml", root=tmp_path)
+
+
+def test_wrong_values_do_not_hide_mistakes_of_other_kinds(tmp_path: Path) -> None:
+    """What YAML itself refuses and what the language refuses, of one file and its base, all at once."""
+    write(
+        tmp_path,
+        "baseline: {parallel: {dcp: 1}}\nskip: {reason: x, reason: z, until: 2027-01-01}\n",
+        "_base.yaml",
+    )
+    wrong = (
+        GOOD.replace("summary: a small suite", "extends: _base.yaml\nsummary: !x a small suite\ntagz: []")
+        .replace("30s", "1:30")
+        .replace("5m", "5min")
+        .replace("tp: 4, dcp: 4", "tp: 4, dcp: 3")
+    )
+    said = [f"{error.mark.file.name}:{error.mark.line} {error.field}" for error in errors_of(tmp_path, wrong)]
+    assert said == [
+        "_base.yaml:2 skip.reason",
+        "x.yaml:2 summary",
+        "x.yaml:3 tagz",
+        "x.yaml:7 profiles.cpu.estimate",
+        "x.yaml:8 profiles.cpu.timeout",
+        "x.yaml:9 profiles.cpu.engine.parallel",
+    ]
+
+
+def test_two_missing_keys_of_one_mapping_are_two_mistakes(tmp_path: Path) -> None:
+    assert {error.field for error in errors_of(tmp_path, "tags: []\n")} == {"summary", "profiles"}
+
+
+def test_the_fields_of_what_yaml_refuses_are_named(tmp_path: Path) -> None:
+    error = only_error(tmp_path, GOOD.replace("- drained: {}", "- drained: {wait: 1:30}"))
+    assert str(error).startswith(f"{tmp_path}/x.yaml:9:21: checks[0].drained.wait: 1:30 counts in sixties")
+    error = only_error(tmp_path, GOOD + "summary: again\n")
+    assert error.field == "summary"
+    assert error.message == "the key 'summary' was already written on line 1; allowed: each key once"

@@ -19,7 +19,7 @@ from harness.suites import (
 )
 
 MATRIX = GOOD.replace("dcp: 4", "dcp: ${dcp}").replace(
-    "page-size: 16", "page-size: ${page}, t: 'p${page}-${dcp}'"
+    "page-size: 16", "page-size: ${page}, served-model-name: 'p${page}-${dcp}'"
 )
 MATRIX += "matrix: {dcp: [2, 4], page: [4, 16]}\n"
 
@@ -58,10 +58,10 @@ def test_no_baseline_no_engine_pair(tmp_path: Path) -> None:
     pair = GOOD.replace(
         "    engine:", "    prefill: {kind: reference, model: m, parallel: {tp: 2}}\n    decode:"
     )
-    (job,) = expand(load(tmp_path, pair + "baseline: {parallel: {dcp: 2}}\n"), ProfileName.CPU)
+    (job,) = expand(load(tmp_path, pair + "baseline: {parallel: {dcp: 1}}\n"), ProfileName.CPU)
     assert job.engine is None
     assert job.decode and job.prefill and job.baseline
-    assert (job.prefill.parallel.tp, job.decode.parallel.dcp, job.baseline.parallel.dcp) == (2, 4, 2)
+    assert (job.prefill.parallel.tp, job.decode.parallel.dcp, job.baseline.parallel.dcp) == (2, 4, 1)
 
 
 def test_launch_timeout_defaults_by_kind() -> None:
@@ -81,12 +81,14 @@ def test_a_matrix_makes_one_job_a_point_in_the_order_written(tmp_path: Path) -> 
     assert [(j.engine.parallel.dcp, j.engine.args["page-size"]) for j in jobs if j.engine] == [
         *((2, 4), (2, 16), (4, 4), (4, 16))
     ]
-    assert jobs[0].engine and jobs[0].engine.args["t"] == "p4-2"
+    assert jobs[0].engine and jobs[0].engine.args["served-model-name"] == "p4-2"
     assert jobs[3].matrix == {"dcp": 4, "page": 16}
 
 
 def test_matrix_values_keep_their_type_and_dollars_can_be_written(tmp_path: Path) -> None:
-    text = GOOD.replace("page-size: 16", "a: '${flag}', b: 'is ${flag}', c: '$${flag}', d: $5")
+    # flags of a real engine are its own business
+    text = GOOD.replace("kind: reference", "kind: vllm").replace("5m", "2h")
+    text = text.replace("page-size: 16", "a: '${flag}', b: 'is ${flag}', c: '$${flag}', d: $5")
     off, on = expand(load(tmp_path, text + "matrix: {flag: [false, true]}\n"), ProfileName.CPU)
     assert off.engine and on.engine
     assert on.engine.args == {"a": True, "b": "is true", "c": "${flag}", "d": "$5"}
@@ -225,6 +227,7 @@ def test_values_and_overlays_by_profile(tmp_path: Path) -> None:
     check = f"parity: {{{overlays}, logprob: {{gpu: 0.5}}, tokens: prefix}}"
     gpu = "  gpu:\n    needs: {gpu: b200, count: 4}\n    estimate: 1m\n    timeout: 2h\n"
     gpu += "    engine: {kind: vllm, model: m, parallel: {tp: 4}}\n"
+    gpu += "baseline: {parallel: {dcp: 1}}\n"
     suite = load(tmp_path, GOOD.replace("drained: {}", check).replace("checks:", gpu + "checks:"))
     (cpu,), (real,) = expand(suite, ProfileName.CPU), expand(suite, ProfileName.GPU)
     assert cpu.checks[0].params == ParityParams(model="m", logprob=0.001, tokens="prefix")

@@ -32,6 +32,7 @@ ILLEGAL = [
     ({"dcp_size": -2}, "dcp_size is -2"),
     ({"pp_size": 1.0}, "pp_size is 1.0"),
     ({"dcp_size": True}, "dcp_size is True"),
+    ({"enable_dp_attention": "no"}, "enable_dp_attention is 'no', but must be true or false"),
     ({"tp_size": "4"}, "tp_size is '4'"),
 ]
 

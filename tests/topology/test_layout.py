@@ -96,6 +96,8 @@ def test_questions_outside_a_sequence_are_refused() -> None:
     for position in (-1, 16):
         with pytest.raises(TopologyError, match=f"position {position} lies outside the 16 tokens of 2 pages"):
             layout.slot([3, 1], position)
+    with pytest.raises(TopologyError, match="page is -3"):
+        layout.slot([-3, 1], 0)
     assert layout.slot([3, 1], 15) == 15
     assert [layout.num_pages(length) for length in (0, 1, 8, 9, 17)] == [0, 1, 1, 2, 3]
 
@@ -169,6 +171,14 @@ def test_a_request_fits_below_the_aggregate_cap() -> None:
         for new, fits in [(longest, True), (longest + 1, False)]:
             asked = {"input_len": input_len, "max_new_tokens": new}
             assert request_fits(layout=layout, capacity=capacity, **asked) is fits, asked
+
+
+def test_budgets_and_answers_that_cannot_be_are_refused() -> None:
+    with pytest.raises(TopologyError, match=r"budget_bytes is 1000000000.0, but must be an integer"):
+        rows_for_budget(budget_bytes=1e9, row_bytes=64, page_size=16)
+    layout, capacity = KVLayout(dcp_size=1, page_size=16), Capacity(rows_per_rank=16, dcp_size=1)
+    with pytest.raises(TopologyError, match="max_new_tokens is -99, but must be at least 0"):
+        request_fits(input_len=1, max_new_tokens=-99, layout=layout, capacity=capacity)
 
 
 def test_fitting_takes_layout_and_capacity_of_one_group() -> None:

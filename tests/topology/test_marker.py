@@ -43,6 +43,59 @@ def test_plain():
     run(pytester, source, "-q").assert_outcomes(passed=11)
 
 
+def test_fixtures_of_the_test_are_set_up_as_its_rank_and_wider_ones_are_not(
+    pytester: pytest.Pytester,
+) -> None:
+    source = """
+def size(): return get_parallel().attn_dcp_size
+fixtures = {scope: pytest.fixture(size, scope=scope) for scope in ("session", "module", "class")}
+in_session, in_module, in_class = fixtures["session"], fixtures["module"], fixtures["class"]
+
+@pytest.fixture(autouse=True)
+def automatic():
+    yield size()
+    assert size() == 4  # and torn down as well
+
+@pytest.fixture
+def asked(in_session): return size(), in_session
+
+@pytest.fixture
+def late(): return size()
+
+@pytest.mark.topology(tp=4, dcp=4)
+class TestMarked:
+    def setup_method(self): self.size = size()
+    def teardown_method(self): assert size() == 4
+
+    def test_first(self, asked, automatic, parallel): assert (asked, automatic, self.size) == ((4, 1), 4, 4)
+    def test_only(self, asked, automatic): assert (asked, automatic, self.size) == ((4, 1), 4, 4)
+    def test_wider(self, in_session, in_module, in_class): assert in_session == in_module == in_class == 1
+    def test_by_name(self, request): assert request.getfixturevalue("late") == 4
+    @pytest.mark.parametrize("late", [0], indirect=True)
+    def test_with_a_parameter(self, late): assert late == 4
+"""
+    run(pytester, source, "-q").assert_outcomes(passed=20)
+
+
+MARKED_TEST_CASE = """
+import unittest
+@pytest.mark.topology(tp=2)
+class TestA(unittest.TestCase):
+    def test_a(self): pass
+"""
+MARKED_PARAMETER = """
+@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.topology(tp=2))])
+def test_a(a): pass
+"""
+
+
+@pytest.mark.parametrize("source", [MARKED_TEST_CASE, MARKED_PARAMETER])
+def test_a_mark_that_does_not_reach_its_test_is_an_error(pytester: pytest.Pytester, source: str) -> None:
+    done = run(pytester, source, "-q")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*it does not reach a unittest.TestCase, nor*pytest.param(marks=...)*"])
+
+
 def test_several_marks_add_up_and_each_rank_runs_once(pytester: pytest.Pytester) -> None:
     source = """
 @pytest.mark.topology(tp=[1, 2], dcp=1)
@@ -97,6 +150,7 @@ def test_a_mark_that_cannot_be_built_is_a_collection_error(pytester: pytest.Pyte
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["*::test_a: mark topology: tp_size 4 is not divisible by dcp_size 3: *"])
     done.stdout.no_fnmatch_line("*Traceback*")
+    done.stdout.no_fnmatch_line("*During handling*")
 
 
 def test_the_marker_is_listed(pytester: pytest.Pytester) -> None:

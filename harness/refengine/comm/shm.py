@@ -80,9 +80,9 @@ class ShmCommunicator(Communicator):
         super().__init__(name=name, rank=rank, size=region.size)
         self._region = region
         self._memory = region.map()
-        self._slots = torch.frombuffer(self._memory, dtype=torch.uint8, offset=region.header_bytes).view(
-            _NUM_BUFFERS, region.size, region.slot_bytes
-        )
+        with torch.inference_mode(False):
+            slots = torch.frombuffer(self._memory, dtype=torch.uint8, offset=region.header_bytes)
+            self._slots = slots.view(_NUM_BUFFERS, region.size, region.slot_bytes)
         calls = memoryview(self._memory)[COUNTERS_BYTES : region.header_bytes].cast("q")
         width = region.size * _CALL_BYTES // calls.itemsize
         self._calls = [calls[i * width : (i + 1) * width] for i in range(_NUM_BUFFERS)]
@@ -169,7 +169,9 @@ class ShmCommunicator(Communicator):
     def _slots_as(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
         """For each buffer its slots [rank, elements]; kept, since a small message costs less than a view."""
         if dtype not in self._typed:
-            self._typed[dtype] = self._slots.view(dtype).unbind(0)
+            # A view that is made under inference mode could never be written to outside it.
+            with torch.inference_mode(False):
+                self._typed[dtype] = self._slots.view(dtype).unbind(0)
         return self._typed[dtype]
 
     def _meet(self, verb: Verb, nbytes: int) -> None:

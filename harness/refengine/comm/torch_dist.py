@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from harness.errors import UsageError
 from harness.refengine.comm.base import Comms, Communicator, Verb
 from harness.refengine.config import CommBackend, EngineConfig
 from harness.topology import dcp_groups
@@ -113,6 +114,13 @@ class NativeCommunicator(OneHopCommunicator):
         dist.barrier(group=self._group)
 
 
+def _require_nccl(ranks: int) -> None:
+    if not dist.is_nccl_available():
+        raise UsageError("--comm nccl: this build of torch has no NCCL")
+    if (found := torch.cuda.device_count()) < ranks:
+        raise UsageError(f"--comm nccl: {ranks} ranks need a CUDA device each, found {found}")
+
+
 def _as_bytes(x: Tensor) -> Tensor:
     """The same memory, flat: uint8 is a dtype that every library moves."""
     return x.view(-1).view(torch.uint8)
@@ -129,7 +137,12 @@ class TorchPlumbing:
 
     @classmethod
     def create(cls, config: EngineConfig, *, native: bool = False) -> Self:
-        """Open the socket; call it once, before any rank starts. `native`: library verbs on gloo too."""
+        """Open the socket; call it once, before any rank starts. `native`: library verbs on gloo too.
+
+        Raises UsageError for NCCL where torch has none, or where a rank would find no device.
+        """
+        if config.comm is CommBackend.NCCL:
+            _require_nccl(config.tp)
         listener = socket.socket()
         listener.bind((_HOST, 0))
         listener.listen(config.tp)

@@ -7,8 +7,10 @@ is not (or no longer) there.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,13 +21,14 @@ from starlette.exceptions import HTTPException
 from harness.errors import UsageError
 from harness.refengine.front import native
 from harness.refengine.front.call import Call, Generation, Prompt
-from harness.refengine.front.fields import NonEmpty, Strict, make_prompt
-from harness.refengine.front.link import EngineGoneError, EngineLink
+from harness.refengine.front.field_errors import tell_errors
+from harness.refengine.front.fields import Strict, make_prompt
+from harness.refengine.front.link import EngineGoneError, EngineLink, EngineSilentError
 from harness.refengine.front.openai import ChatBody, CompletionBody, Shape
 from harness.refengine.front.serving import AsciiJSONResponse, ClientGoneError, complete, stream
 from harness.refengine.metrics import CONTENT_TYPE, Counters, render
 from harness.refengine.model import resolve_model
-from harness.refengine.requests import FinishType, QueryKind
+from harness.refengine.requests import QueryKind, beyond_context
 from harness.refengine.tokenizer import BOS_ID
 from harness.refengine.wiring import Wiring
 
@@ -33,12 +36,14 @@ from harness.refengine.wiring import Wiring
 CLIENT_CLOSED_REQUEST = 499
 # More wrong fields than this help nobody.
 MAX_ERRORS_TOLD = 5
+# How long ranks may take to reach a step boundary before they count as hanging; SGLang waits as long.
+HEALTH_S = 20.0
 
 
 class AbortBody(Strict):
-    """`abort_all` aborts every request; `rid` one."""
+    """`abort_all` aborts every request; `rid` one, or all of a list. SGLang's clients send both, one empty."""
 
-    rid: NonEmpty | None = None
+    rid: str = ""
     abort_all: bool = False
 
 
@@ -54,22 +59,32 @@ class Front:
         self.counters = Counters()
 
     def call(self, prompts: Sequence[Prompt]) -> Call:
-        self.counters.requests += len(prompts)
-        return Call(self.link, prompts)
-
-    def count(self, generation: Generation) -> None:
-        """Add an answered generation to the counters."""
-        if generation.finish is None:
-            return
-        self.counters.prompt_tokens += len(generation.request.tokens)
-        self.counters.generation_tokens += len(generation.output)
-        self.counters.aborted += generation.finish["type"] == FinishType.ABORT
+        """Raises UsageError for a prompt that the model has no positions for."""
+        for prompt in prompts:
+            if refusal := beyond_context(prompt.request, self.model.max_positions):
+                raise UsageError(refusal)
+        return Call(self.link, prompts, self.counters)
 
     async def answer(self, request: Request, prompts: Sequence[Prompt]) -> list[Generation]:
-        generations = await complete(request, self.call(prompts))
-        for generation in generations:
-            self.count(generation)
-        return generations
+        return await complete(request, self.call(prompts))
+
+    async def generates(self, request: Request) -> None:
+        """Returns once a token has been generated for whomever. Raises EngineSilentError after HEALTH_S."""
+        prompt = make_prompt(
+            (BOS_ID,), rid=None, max_new_tokens=1, temperature=0.0, seed=0, ignore_eos=True, stop=None
+        )
+        # Beside many others the probe itself waits long for its turn; their progress is proof as good.
+        ways = [
+            asyncio.ensure_future(self.link.progress()),
+            asyncio.ensure_future(complete(request, Call(self.link, [prompt], Counters()))),
+        ]
+        done, waiting = await asyncio.wait(ways, timeout=HEALTH_S, return_when=asyncio.FIRST_COMPLETED)
+        for way in waiting:
+            way.cancel()
+        if not done:
+            raise EngineSilentError(f"no token from any rank within {HEALTH_S:g} s")
+        for way in done:
+            way.result()
 
     async def server_info(self) -> dict[str, Any]:
         """The engine as its ranks describe it, all at one step boundary."""
@@ -129,20 +144,16 @@ def _add_generation(app: FastAPI, front: Front) -> None:
     async def generate(body: native.GenerateBody, request: Request) -> Response:
         prompts = body.prompts(vocab_size=front.model.vocab_size)
         if body.stream:
-
-            def event(generation: Generation) -> dict[str, Any]:
-                front.count(generation)
-                return native.stream_event(generation, is_list=body.is_list)
-
+            event = partial(native.stream_event, is_list=body.is_list)
             return await stream(request, front.call(prompts), event=event)
         answers = [native.answer(one) for one in await front.answer(request, prompts)]
         return AsciiJSONResponse(answers if body.is_list else answers[0])
 
     @app.post("/abort_request")
     async def abort(body: AbortBody) -> Response:
-        if (body.rid is None) != body.abort_all:
+        if bool(body.rid) == body.abort_all:
             raise UsageError("give either rid or abort_all: true")
-        for rid in front.link.rids() if body.rid is None else [body.rid]:
+        for rid in front.link.rids(body.rid or None):
             front.link.abort(rid)
         return Response()
 
@@ -158,7 +169,6 @@ def _add_openai(app: FastAPI, front: Front) -> None:
         sent = {generation.index: (0, 0) for generation in call.generations}
 
         def event(generation: Generation) -> dict[str, Any]:
-            front.count(generation)
             shown, scored = sent[generation.index]
             sent[generation.index] = (len(generation.text.text), len(generation.output))
             return shape.chunk(generation, shown=shown, scored=scored)
@@ -192,14 +202,12 @@ def _add_openai(app: FastAPI, front: Front) -> None:
 def _add_state(app: FastAPI, front: Front) -> None:
     @app.get("/health")
     async def health() -> Response:
-        return Response(status_code=200 if front.link.ready else 503)
+        await front.link.ask(QueryKind.PING, limit_s=HEALTH_S)
+        return Response()
 
     @app.get("/health_generate")
     async def health_generate(request: Request) -> Response:
-        prompt = make_prompt(
-            (BOS_ID,), rid=None, max_new_tokens=1, temperature=0.0, seed=0, ignore_eos=True, stop=None
-        )
-        await complete(request, Call(front.link, [prompt]))
+        await front.generates(request)
         return Response()
 
     @app.api_route("/server_info", methods=["GET", "POST"])
@@ -233,28 +241,20 @@ def _add_errors(app: FastAPI, front: Front) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         front.counters.refused += 1
-        told = [_tell(one) for one in error.errors()[:MAX_ERRORS_TOLD]]
-        return _error(400, "; ".join(told))
+        return _error(400, "; ".join(tell_errors(error.errors())[:MAX_ERRORS_TOLD]))
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
         return _error(error.status_code, str(error.detail))
 
     @app.exception_handler(EngineGoneError)
-    async def gone(_: Request, error: EngineGoneError) -> Response:
+    @app.exception_handler(EngineSilentError)
+    async def gone(_: Request, error: EngineGoneError | EngineSilentError) -> Response:
         return _error(503, str(error))
 
     @app.exception_handler(ClientGoneError)
     async def left(_: Request, error: ClientGoneError) -> Response:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-
-
-def _tell(error: dict[str, Any]) -> str:
-    """`sampling_params.top_p: only 1.0 is supported, found 0.5`, from one of pydantic's errors."""
-    place = ".".join(str(part) for part in error["loc"] if part != "body")
-    why = error.get("ctx", {}).get("error", "")
-    message = f"{error['msg']}: {why}" if error["type"] == "json_invalid" else error["msg"]
-    return f"{place}: {message.removeprefix('Value error, ')}" if place else message
 
 
 def _error(status: int, message: str) -> Response:

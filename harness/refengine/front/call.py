@@ -15,6 +15,7 @@ from typing import Any
 from harness.errors import UsageError
 from harness.refengine.front.link import EngineGoneError, EngineLink, Event
 from harness.refengine.front.text import AnswerText
+from harness.refengine.metrics import Counters
 from harness.refengine.requests import FinishType, GenerateRequest, Said
 
 
@@ -77,24 +78,22 @@ class Generation:
 class Call:
     """The generations of one HTTP call. Use `start`, then `progress` once, and `close` in a finally."""
 
-    def __init__(self, link: EngineLink, prompts: Sequence[Prompt]) -> None:
+    def __init__(self, link: EngineLink, prompts: Sequence[Prompt], counters: Counters) -> None:
         self.generations = [
             Generation(index=index, request=prompt.request, text=AnswerText(prompt.stop))
             for index, prompt in enumerate(prompts)
         ]
         self._link = link
-        self._by_rid = {generation.request.rid: generation for generation in self.generations}
+        self._counters = counters
+        self._by_rid: dict[str, Generation] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
     async def start(self) -> None:
         """Put all requests to the engine. Raises UsageError for a rid in flight, before any is sent."""
-        rids = [generation.request.rid for generation in self.generations]
-        for rid in rids:
-            if self._link.in_flight(rid) or rids.count(rid) > 1:
-                self._by_rid = {}
-                raise UsageError(f"rid {rid!r} is in flight already; every request needs its own")
-        for generation in self.generations:
-            await self._link.submit(generation.request, self._events)
+        self._link.submit([generation.request for generation in self.generations], self._events)
+        self._by_rid = {generation.request.rid: generation for generation in self.generations}
+        self._counters.requests += len(self._by_rid)
+        await self._link.drain()
 
     async def progress(self) -> AsyncGenerator[Generation, None]:
         """Each generation that moved on, until all have ended. Raises UsageError where the engine refuses one
@@ -112,6 +111,7 @@ class Call:
             generation.take(event)
             if generation.finish is not None:
                 del self._by_rid[event["rid"]]
+                self._count(generation, generation.finish["type"])
             elif generation.text.matched is not None:
                 # The answer ends when the engine confirms, so that its rows and its rid are free by then.
                 self._link.abort(event["rid"])
@@ -122,7 +122,13 @@ class Call:
         """Abort what has not ended. Safe to call more than once and while being cancelled."""
         for rid in self._by_rid:
             self._link.abort(rid)
+        self._counters.aborted += len(self._by_rid)
         self._by_rid = {}
+
+    def _count(self, generation: Generation, finish: str) -> None:
+        self._counters.prompt_tokens += len(generation.request.tokens)
+        self._counters.generation_tokens += len(generation.output)
+        self._counters.aborted += finish == FinishType.ABORT
 
 
 def _scored(token: int, logprob: float | None, top: Sequence[Sequence[Any]] | None) -> Scored:

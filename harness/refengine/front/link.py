@@ -13,10 +13,11 @@ import asyncio
 import json
 import os
 import socket
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from harness.errors import EngineDiedError
+from harness.errors import EngineDiedError, EngineError, UsageError
 from harness.refengine.frames import LENGTH_BYTES, encode_frame, frame_length
 from harness.refengine.requests import (
     Abort,
@@ -36,6 +37,10 @@ class EngineGoneError(EngineDiedError):
     """A rank's pipe has ended."""
 
 
+class EngineSilentError(EngineError):
+    """Every rank is there, but an answer did not come in time: one of them hangs, or is stopped."""
+
+
 class EngineLink:
     """Requests in flight by rid, each with the queue that gets its events."""
 
@@ -49,6 +54,7 @@ class EngineLink:
         self._inboxes: dict[str, asyncio.Queue[Event]] = {}
         self._asked: dict[int, tuple[asyncio.Future[list[Any]], dict[int, Any]]] = {}
         self._query_ids = count()
+        self._progress = asyncio.Event()
 
     @property
     def ready(self) -> bool:
@@ -65,34 +71,64 @@ class EngineLink:
     def in_flight(self, rid: str) -> bool:
         return rid in self._inboxes
 
-    def rids(self) -> list[str]:
-        return list(self._inboxes)
+    def rids(self, named: str | None = None) -> list[str]:
+        """All in flight, or those that a client calls `named`: a list of prompts has `named_0`, `named_1`, …"""
+        if named is None:
+            return list(self._inboxes)
+        return [rid for rid in self._inboxes if rid == named or _is_part(rid, named)]
 
-    async def submit(self, request: GenerateRequest, inbox: asyncio.Queue[Event]) -> None:
-        """Send a request; its events arrive in `inbox` until one has a "finish", or the engine is gone."""
+    def submit(self, requests: Sequence[GenerateRequest], inbox: asyncio.Queue[Event]) -> None:
+        """Send requests; events of each arrive in `inbox` until one has a "finish", or the engine is gone.
+
+        Raises UsageError for a rid in flight, before anything is sent. Never waits, so that all rids are taken
+        at once; the caller awaits `drain`.
+        """
         self._check_ready()
-        self._inboxes[request.rid] = inbox
-        await self._send(request)
+        rids = [request.rid for request in requests]
+        for place, rid in enumerate(rids):
+            if rid in self._inboxes or rid in rids[:place]:
+                raise UsageError(f"rid {rid!r} is in flight already; every request needs its own")
+        self._inboxes |= dict.fromkeys(rids, inbox)
+        for request in requests:
+            self._send(request)
 
     def abort(self, rid: str) -> None:
         """Ask to end a request; its inbox gets the end. Never waits: usable while being cancelled."""
         if rid in self._inboxes and not self._gone:
-            self._writers[0].write(encode_frame(message_to_dict(Abort(rid=rid))))
+            self._send(Abort(rid=rid))
 
-    async def ask(self, kind: QueryKind) -> list[Any]:
-        """The answers of all ranks, in rank order, taken at one step boundary. Raises EngineGoneError."""
+    async def progress(self) -> None:
+        """Returns when some request, whosever it is, has got its next token: ranks have met since the call."""
+        await self._progress.wait()
+
+    async def ask(self, kind: QueryKind, *, limit_s: float | None = None) -> list[Any]:
+        """The answers of all ranks, in rank order, taken at one step boundary.
+
+        Raises EngineGoneError, and EngineSilentError where an answer is missing after `limit_s`.
+        """
         self._check_ready()
         query = Query(id=next(self._query_ids), kind=kind)
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._asked[query.id] = (future, {})
+        answers: dict[int, Any] = {}
+        self._asked[query.id] = (future, answers)
         try:
-            await self._send(query)
-            return await future
+            async with asyncio.timeout(limit_s):
+                self._send(query)
+                await self.drain()
+                return await future
+        except TimeoutError:
+            missing = [str(rank) for rank in range(self._wiring.config.tp) if rank not in answers]
+            raise EngineSilentError(
+                f"no answer from rank {', '.join(missing)} within {limit_s:g} s"
+            ) from None
         finally:
             del self._asked[query.id]
 
-    async def _send(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         self._writers[0].write(encode_frame(message_to_dict(message)))
+
+    async def drain(self) -> None:
+        """Wait until rank 0 has read nearly all that was sent. Raises EngineGoneError."""
         try:
             await self._writers[0].drain()
         except ConnectionError as error:
@@ -121,6 +157,8 @@ class EngineLink:
             case Said.PROGRESS:
                 for item in message["items"]:
                     self._deliver(item, last=item["finish"] is not None)
+                self._progress.set()
+                self._progress = asyncio.Event()
             case Said.REFUSED:
                 self._deliver(message, last=True)
             case Said.ANSWER:
@@ -152,3 +190,8 @@ class EngineLink:
     def _report_ready(self) -> None:
         pids = {"front": os.getpid(), "ranks": [self._pids[rank] for rank in sorted(self._pids)]}
         os.write(self._wiring.status, json.dumps({"ready": pids}).encode() + b"\n")
+
+
+def _is_part(rid: str, whole: str) -> bool:
+    number = rid.removeprefix(f"{whole}_")
+    return number != rid and number.isdecimal()

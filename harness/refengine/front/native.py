@@ -27,6 +27,9 @@ from harness.refengine.front.fields import (
 
 T = TypeVar("T")
 
+# -1 asks for none of the prompt's log-probabilities.
+LogprobStart = Annotated[int, Field(ge=-1)]
+
 
 class SamplingParams(Strict):
     """SGLang's sampling parameters as far as they are implemented; the others at their neutral values."""
@@ -57,7 +60,7 @@ class GenerateBody(Strict):
     input_ids: TokenIds | list[TokenIds] | None = None
     sampling_params: SamplingParams | list[SamplingParams] = Field(default_factory=SamplingParams)
     return_logprob: bool | list[bool] = False
-    logprob_start_len: int | list[int] = -1
+    logprob_start_len: LogprobStart | list[LogprobStart] = -1
     top_logprobs_num: TopLogprobs | list[TopLogprobs] = 0
     stream: bool = False
     rid: NonEmpty | list[NonEmpty] | None = None
@@ -78,9 +81,13 @@ class GenerateBody(Strict):
         starts = _each("logprob_start_len", self.logprob_start_len, count)
         tops = _each("top_logprobs_num", self.top_logprobs_num, count)
         rids = self._rids(count)
+        prompts = [tokens_of(source, vocab_size=vocab_size) for source in sources]
+        for tokens, start in zip(prompts, starts, strict=True):
+            if start > len(tokens):
+                raise UsageError(f"logprob_start_len {start} is past the prompt's {len(tokens)} tokens")
         return [
             make_prompt(
-                tokens_of(source, vocab_size=vocab_size),
+                tokens,
                 rid=rids[i],
                 max_new_tokens=params[i].max_new_tokens,
                 temperature=params[i].temperature,
@@ -91,18 +98,18 @@ class GenerateBody(Strict):
                 top_logprobs=tops[i] if logprobs[i] else 0,
                 logprob_start=starts[i] if logprobs[i] and starts[i] >= 0 else None,
             )
-            for i, source in enumerate(sources)
+            for i, tokens in enumerate(prompts)
         ]
 
     def _sources(self) -> list[str | list[int]]:
         if (self.text is None) == (self.input_ids is None):
             raise UsageError("give either text or input_ids")
         given: Any = self.text if self.text is not None else self.input_ids
-        if self.is_list:
-            return list(given)
-        if given == []:
-            raise UsageError("the prompt has no tokens; at least one is needed")
-        return [given]
+        if not self.is_list:
+            return [given]
+        if not given:
+            raise UsageError("the list of prompts is empty; at least one is needed")
+        return list(given)
 
     def _rids(self, count: int) -> list[str | None]:
         """One rid names one request; several get `rid_0`, `rid_1`, …"""

@@ -27,7 +27,7 @@ from harness.refengine.front.fields import (
     tokens_of,
 )
 from harness.refengine.front.native import finite
-from harness.refengine.tokenizer import decode
+from harness.refengine.tokenizer import StreamDecoder, decode
 
 # OpenAI's own default for completions; chat has none, and takes SGLang's.
 DEFAULT_COMPLETION_TOKENS = 16
@@ -164,7 +164,7 @@ class Shape:
         choice: dict[str, Any] = {
             "index": generation.index,
             "finish_reason": _finish(generation),
-            "logprobs": self._logprobs(generation, generation.output[scored:], offset=shown),
+            "logprobs": self._logprobs(generation, since=scored),
         }
         if self._chat:
             role = {"role": "assistant"} if scored == 0 else {}
@@ -187,16 +187,17 @@ class Shape:
         return {
             "index": generation.index,
             **said,
-            "logprobs": self._logprobs(generation, generation.output, offset=0),
+            "logprobs": self._logprobs(generation),
             "finish_reason": _finish(generation),
         }
 
-    def _logprobs(
-        self, generation: Generation, output: Sequence[Scored], *, offset: int
-    ) -> dict[str, Any] | None:
+    def _logprobs(self, generation: Generation, *, since: int = 0) -> dict[str, Any] | None:
+        """Those of the tokens from the `since`th on."""
         if not generation.request.return_logprob:
             return None
-        return _chat_logprobs(output) if self._chat else _completion_logprobs(output, offset=offset)
+        if self._chat:
+            return _chat_logprobs(generation.output[since:])
+        return _completion_logprobs(generation.output, since=since)
 
 
 def usage(generations: Sequence[Generation]) -> dict[str, int]:
@@ -213,17 +214,29 @@ def _finish(generation: Generation) -> str | None:
     return None if generation.finish is None else str(generation.finish["type"])
 
 
-def _completion_logprobs(output: Sequence[Scored], *, offset: int) -> dict[str, Any]:
-    texts = [_token_text(scored.token) for scored in output]
-    starts = [offset + sum(map(len, texts[:i])) for i in range(len(texts))]
+def _completion_logprobs(output: Sequence[Scored], *, since: int) -> dict[str, Any]:
+    offsets = _text_offsets([scored.token for scored in output])[since:]
+    output = output[since:]
     return {
-        "tokens": texts,
+        "tokens": [_token_text(scored.token) for scored in output],
         "token_logprobs": [finite(scored.logprob) for scored in output],
         "top_logprobs": [
             {_token_text(token): finite(logprob) for logprob, token in scored.top} for scored in output
         ],
-        "text_offset": starts,
+        "text_offset": offsets,
     }
+
+
+def _text_offsets(tokens: Sequence[int]) -> list[int]:
+    """Where in the text each token's character stands; a mark adds none, and stands before the next."""
+    decoder, length = StreamDecoder(), 0
+    offsets: list[int] = []
+    for token in tokens:
+        piece = decoder.push(token)
+        length += len(piece)
+        # A piece may begin with the U+FFFD of a character that this token broke off; the last one is its own.
+        offsets.append(length - 1 if piece and not decoder.in_character else length)
+    return offsets
 
 
 def _chat_logprobs(output: Sequence[Scored]) -> dict[str, Any]:
