@@ -38,10 +38,10 @@ class JobSession:
         self._logs = logs
         self._faults = tuple(faults)
         self._engine_args = dict(engine_args or {})
+        self._launches = 0
         self._engine: ReferenceEngine | None = None
         self._refused: list[tuple[LaunchSpec, HarnessError]] = []
         self._baselines: list[tuple[LaunchSpec, Baseline]] = []
-        self._baseline_asked = False
 
     def run(self, spec: CheckSpec) -> CheckResult:
         """Run one check to its result; an engine's or a deadline's failure becomes an `error` result."""
@@ -54,7 +54,7 @@ class JobSession:
             with engine.client.deadline(scope, self._check_seconds()):
                 return self._checks[spec.name].run(spec.params, self._context(spec, engine))
         except EngineDiedError as error:
-            return _error(f"engine died: {str(error).removeprefix('engine died: ')}", detail=error.detail)
+            return _error(f"engine died: {error}", detail=error.detail)
         except DeadlineError as error:
             if self._engine is not None:
                 self._engine.dump_stacks()
@@ -71,8 +71,8 @@ class JobSession:
             engine.stop()
 
     def logs(self) -> list[Path]:
-        """The engine logs written so far, oldest first."""
-        return sorted(self._logs.glob("*.log"), key=lambda log: log.stat().st_mtime)
+        """The engine logs written so far, in the order of the launches."""
+        return sorted(self._logs.glob("*-tp*.log"))
 
     def _check_seconds(self) -> float:
         """What the job's time leaves once both launches took all of theirs; the loader proved it positive."""
@@ -117,7 +117,9 @@ class JobSession:
         return self._engine
 
     def _launch(self, launch: LaunchSpec, *, name: str) -> ReferenceEngine:
-        log = self._logs / f"{name}-tp{launch.parallel.tp_size}-dcp{launch.parallel.dcp_size}.log"
+        self._launches += 1
+        parallel = launch.parallel
+        log = self._logs / f"{self._launches}-{name}-tp{parallel.tp_size}-dcp{parallel.dcp_size}.log"
         try:
             return ReferenceEngine.launch(launch, log=log)
         except HarnessError as error:

@@ -28,8 +28,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("\n".join(_lines(columns, rows)))
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for number, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=number == 0)  # names stay whole, to be copied
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)

@@ -59,7 +59,7 @@ def check_reach(
             f"{_named(missed.items())}"
         )
     healthy = [(job.id, missed[job.id]) for job in jobs if job.id in missed and _runs(job, cannot)]
-    return f"{told}: not for {_named(healthy)}" if healthy else None
+    return f"{told}: does not reach {_named(healthy)}" if healthy else None
 
 
 def _runs(job: Job, cannot: Callable[[Job], str | None]) -> bool:

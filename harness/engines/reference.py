@@ -34,6 +34,8 @@ LOG_TAIL_LINES = 15
 # faulthandler writes within milliseconds; a busy machine and a stopped rank must not cost the report more.
 STACKS_S = 1.0
 STACKS_REST_S = 0.1
+# How the launcher begins the one line that says which process of its group ended, and how.
+DIED = "engine died: "
 READY = re.compile(r"^ready (?P<url>http://\S+)")
 
 
@@ -85,7 +87,7 @@ class ReferenceEngine:
             code = self._process.wait(timeout=LAST_WORDS_S)
         except subprocess.TimeoutExpired:
             return ""
-        return _last_words(self.log) or f"engine launcher ended with exit code {code}"
+        return _cause(code, self.log)
 
     def dump_stacks(self) -> None:
         """Have every process of the engine write its stacks to the log; for a deadline that passed."""
@@ -123,8 +125,7 @@ def _wait_ready(process: subprocess.Popen[bytes], *, deadline: Deadline, log: Pa
         piece = os.read(process.stdout.fileno(), 4096)
         buffer += piece
         if not piece:
-            code = process.wait()
-            said = _last_words(log) or f"exit code {code}"
+            said = _cause(process.wait(), log)
             raise EngineLaunchError(f"engine did not start: {said}", detail=log_tail(log))
         *lines, buffer = buffer.split(b"\n")
         for line in lines:
@@ -147,11 +148,16 @@ def _dump_stacks(process: subprocess.Popen[bytes], *, log: Path) -> None:
         time.sleep(STACKS_REST_S)
 
 
-def _last_words(log: Path) -> str:
-    """The launcher's one line about what ended it, else the last line it logged."""
+def _cause(code: int, log: Path) -> str:
+    """What ended the launcher: its own line about a process of its group, else how it ended itself."""
+    if code < 0:
+        return f"its launcher was killed by {signal.Signals(-code).name}"
     lines = [line for line in log_tail(log).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("engine died: ")]
-    return (told or lines or [""])[-1]
+    for line in reversed(lines):
+        if line.startswith(DIED):
+            return line.removeprefix(DIED)
+    last = f": {lines[-1]}" if lines else ""
+    return f"its launcher ended with exit code {code}{last}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

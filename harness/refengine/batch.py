@@ -37,7 +37,3 @@ class Batch:
 
     mode: ForwardMode
     chunks: tuple[SequenceChunk, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(len(chunk.tokens) for chunk in self.chunks)

@@ -5,10 +5,9 @@
 
 Phases: bind the port, make pipes, start both children; wait until the front has heard all ranks, say `ready`
 on stdout; watch until something ends.
-Failure rule: when any process ends that should not, all others are
-killed and reaped, one line on stderr names who died and how, and the exit code is EXIT_DIED. SIGTERM and
-SIGINT are the clean way out: exit code 0. What a start is refused for (port in use, a model that does not
-divide) is a UsageError.
+Failure rule: when any process ends that should not, all others are killed and reaped, one line on stderr names
+who died and how, and the exit code is EXIT_DIED. SIGTERM and SIGINT are the clean way out: exit code 0. What a
+start is refused for (port in use, a model that does not divide) is a UsageError.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ from harness.refengine.model import check_model_topology, resolve_model
 from harness.refengine.process import adopt_orphans, describe_end, die_with_parent, introduce, reap_all
 from harness.refengine.wiring import Wiring
 
-# sysexits.h EX_SOFTWARE: an internal error, told apart from usage errors (2) and from death by a signal (128
-# + n).
+# sysexits.h EX_SOFTWARE: an internal error, told apart from usage errors (2) and death by a signal (128 + n).
 EXIT_DIED = 70
 # A burst of requests connects at once; the kernel caps this at net.core.somaxconn.
 BACKLOG = 2048

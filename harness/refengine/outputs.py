@@ -12,13 +12,9 @@ from typing import Any
 from torch import Tensor
 
 from harness.refengine.batch import Batch, SequenceChunk
-from harness.refengine.requests import Progress
-from harness.refengine.sampling import SamplingSpec, Scored, sample, score
+from harness.refengine.requests import Progress, Scored
+from harness.refengine.sampling import SamplingSpec, sample, score
 from harness.refengine.scheduler import Running, wants_token
-
-# [log-probability or None, token id]: an entry of a prompt or an answer. The first token of a prompt has
-# none.
-Entry = list[float | int | None]
 
 
 class Outputs:

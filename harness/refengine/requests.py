@@ -143,6 +143,18 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A token and its log-probability (natural log), None where nothing stands before it.
+
+    `top` holds (log-probability, token) of the likeliest ones in its place, likeliest first.
+    """
+
+    token: int
+    logprob: float | None
+    top: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """One more token of a request, and why it ended if that was its last. An abort has no token."""
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import UsageError
+from harness.refengine.requests import Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +39,6 @@ class SamplingSpec:
             )
         if self.top < 0:
             raise UsageError(f"the number of top log-probabilities is {self.top}; allowed: 0 and more")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """A token and its log-probability (natural log); `top` holds such pairs, likeliest first."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[float, int], ...] = ()
 
 
 def sample(logits: Tensor, specs: Sequence[SamplingSpec]) -> list[Scored]:

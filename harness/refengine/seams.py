@@ -45,8 +45,3 @@ def patch(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     before = _IMPLEMENTATIONS[name]
     _IMPLEMENTATIONS[name] = function
     return before
-
-
-def seam_names() -> list[str]:
-    """Every registered name, sorted. Only modules that were imported have registered theirs."""
-    return sorted(_IMPLEMENTATIONS)

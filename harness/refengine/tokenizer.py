@@ -16,12 +16,12 @@ BOS_ID = 256
 EOS_ID = 257
 
 
-def encode(text: str, *, bos: bool = True) -> list[int]:
+def encode(text: str) -> list[int]:
     """UTF-8 bytes of `text` after BOS, so that even an empty text has a token to start from.
 
     Lone surrogates, which JSON can carry and UTF-8 cannot, become "?".
     """
-    return [BOS_ID] * bos + list(text.encode("utf-8", errors="replace"))
+    return [BOS_ID, *text.encode("utf-8", errors="replace")]
 
 
 def decode(tokens: Iterable[int]) -> str:

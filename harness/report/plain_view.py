@@ -109,8 +109,8 @@ class PlainView:
         self._print(line)
 
     def _print(self, line: Text) -> None:
-        stamp = Text(f"{duration(self._board.run_seconds):>7}  ", style="dim")
-        self._console.print(stamp.append_text(line), soft_wrap=True, highlight=False)
+        stamp = (f"{duration(self._board.run_seconds):>7}  ", "dim")
+        self._console.print(Text.assemble(stamp, line), soft_wrap=True, highlight=False)
         self._console.file.flush()
         self._lines += 1
         self._event.notify_all()

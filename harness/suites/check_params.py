@@ -16,8 +16,6 @@ class CheckParams(Model):
     """Base of all check parameters."""
 
     settled_keys: ClassVar[tuple[str, ...]] = ("cpu", "gpu")
-    # Whether the check compares with a baseline, so that a suite without one cannot run it.
-    needs_baseline: ClassVar[bool] = False
 
 
 class ActiveParams(CheckParams):
@@ -28,8 +26,6 @@ class ActiveParams(CheckParams):
 
 class ParityParams(CheckParams):
     """Greedy answers equal the baseline's, one request at a time, over prompts of `lengths` tokens."""
-
-    needs_baseline: ClassVar[bool] = True
 
     model: Text | None = None
     dtype: Text | None = None
@@ -44,8 +40,6 @@ class ParityParams(CheckParams):
 class BatchParams(CheckParams):
     """Bursts of `sizes` requests answer as the same requests do alone, but for `mismatch_share` of them."""
 
-    needs_baseline: ClassVar[bool] = True
-
     sizes: Sizes
     prompt_len: Count = 12
     max_new_tokens: Count = 8
@@ -55,8 +49,6 @@ class BatchParams(CheckParams):
 
 class CapacityParams(CheckParams):
     """The reported capacity is what the layout promises against the baseline's; nothing to set."""
-
-    needs_baseline: ClassVar[bool] = True
 
 
 class CapsParams(CheckParams):

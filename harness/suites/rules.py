@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.errors import TopologyError
-from harness.suites.check_params import CHECK_PARAMS
 from harness.suites.durations import show_duration
 from harness.suites.engine_args import ArgValue
 from harness.suites.model import (
@@ -54,8 +53,6 @@ def check_suite(suite: SuiteFile) -> Iterator[Finding]:
         yield from _below(("profiles", name.value), _check_profile(name, profile, checks=bool(suite.checks)))
     if suite.baseline:
         yield from _check_baseline(suite, profiles)
-    else:
-        yield from _check_comparisons(suite.checks)
 
 
 def check_parts(tree: MarkedDict, wrong: Collection[Location]) -> Iterator[Finding]:
@@ -213,17 +210,6 @@ def _check_deadlines(profile: Profile) -> Iterator[Finding]:
     launch = show_duration(profile.launch_timeout)
     message = f"{timeout} is too short: two launches of {launch} and the estimate of {estimate} nest in it"
     yield Finding(("timeout",), f"{message}; allowed: more than {show_duration(inside)}")
-
-
-def _check_comparisons(checks: Iterable[object]) -> Iterator[Finding]:
-    """Checks that compare, in a suite that gives them nothing to compare with."""
-    for index, entry in enumerate(checks):
-        for name in entry if isinstance(entry, dict) else ():
-            if name in CHECK_PARAMS and CHECK_PARAMS[name].needs_baseline:
-                message = (
-                    "compares with a baseline, and there is none; allowed: baseline: {parallel: {dcp: 1}}"
-                )
-                yield Finding(("checks", index, name), message, on_key=True)
 
 
 def _check_baseline(suite: SuiteFile, profiles: dict[ProfileName, Profile]) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ def _matching(catalogue: Catalogue, pattern: str) -> list[Suite]:
     found = [
         suite
         for suite in catalogue.suites
-        if pattern in (suite.name, suite.upstream) or fnmatchcase(suite.name, pattern)
+        if fnmatchcase(suite.name, pattern) or (suite.upstream is not None and suite.upstream == pattern)
     ]
     if not found:
         raise UsageError(f"no suite matches {pattern!r}; {_near(catalogue, pattern)}")

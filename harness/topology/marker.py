@@ -5,7 +5,8 @@
 
 A pytest plugin by itself (`-p harness.topology.marker`). While a test is collected the mark becomes
 parameters of the fixture `parallel`; while it runs the fixture keeps `inject()` open around it and around its
-function-scoped fixtures, whether the test asks for it or not. A mark that names a topology that cannot be built is a collection error of its test.
+function-scoped fixtures, whether the test asks for it or not. A mark that names a topology that cannot be
+built is a collection error of its test.
 """
 
 from __future__ import annotations

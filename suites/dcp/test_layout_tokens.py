@@ -132,10 +132,12 @@ def test_a_full_pool_uses_every_row_of_every_rank_once(layout: KVLayout) -> None
     pages = 3
     uses: Counter[tuple[int, int]] = Counter()
     for page in shuffled_pages(layout, pages):
-        for position in range(layout.widened_page_size):
-            slot = layout.slot([page], position)
-            assert layout.row(slot) in layout.rows_of_page(page)
-            uses[layout.owner(slot), layout.row(slot)] += 1
+        slots = [layout.slot([page], position) for position in range(layout.widened_page_size)]
+        places = [(layout.owner(slot), layout.row(slot)) for slot in slots]
+        assert sorted(places) == [
+            (r, row) for r in range(layout.dcp_size) for row in layout.rows_of_page(page)
+        ]
+        uses.update(places)
     rows = range(layout.page_size, layout.page_size * (pages + 1))
     assert uses == Counter({(rank, row): 1 for rank in range(layout.dcp_size) for row in rows})
 

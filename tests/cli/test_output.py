@@ -83,9 +83,7 @@ def test_every_encoding_will_do(encoding: str, checkout: Path) -> None:
 
 
 def test_the_c_locale_will_do(checkout: Path) -> None:
-    done = shell(
-        "harness run dcp/tiny --json -", checkout, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
-    )
+    done = shell("harness run dcp/tiny --json -", checkout, LC_ALL="C")
     assert done.returncode == 0
     assert json.loads(done.stdout)["jobs"][0]["verdict"] == "passed"
 
@@ -157,6 +155,17 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_run(
     done = harness("run", "dcp/tiny", option, place, cwd=checkout, reports=checkout / "reports")
     assert_usage_error(done, place, "cannot be written")
     assert not (checkout / "reports").exists()
+
+
+def test_a_report_that_cannot_be_written_after_all_takes_the_green_away(checkout: Path) -> None:
+    """The job itself puts a file where the report's folder was; the summary is told all the same."""
+    (checkout / "out").mkdir()
+    text = "from pathlib import Path\n\ndef test_it():\n    Path('out').rmdir()\n    Path('out').touch()\n"
+    (checkout / "suites" / "dcp" / "test_tiny.py").write_text(text)
+    done = harness("run", "dcp/tiny", "--json", "out/x.json", cwd=checkout, reports=checkout / "reports")
+    assert done.code == 3
+    assert "dcp/tiny@cpu  passed" in done.out
+    assert done.err.startswith("harness: cannot write the report out/x.json")
 
 
 def test_an_engine_repository_is_its_own_catalogue(checkout: Path) -> None:

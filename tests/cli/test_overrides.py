@@ -58,7 +58,7 @@ def test_healthy_jobs_of_a_faulty_run_are_named_and_others_are_not() -> None:
     assert reach(CPU) is None
     assert reach(CPU, SKIPPED) is None
     assert reach(CPU, GPU, cannot={GPU.id: "no GPU"}) is None
-    assert reach(CPU, LAYOUT) == "--fault lse-base: not for dcp/layout_unit@cpu (no engine)"
+    assert reach(CPU, LAYOUT) == "--fault lse-base: does not reach dcp/layout_unit@cpu (no engine)"
     many = [replace(LAYOUT, id=f"{number}@cpu") for number in range(9)]
     assert str(reach(CPU, *many)).endswith("3@cpu (no engine), 5 more")
 
@@ -67,7 +67,7 @@ def test_an_argument_that_reaches_nothing_is_told_only() -> None:
     assert reach(CPU, LAYOUT, fault=False) is None
     assert (
         reach(LAYOUT, fault=False, arg=True)
-        == "--engine-arg comm=gloo: not for dcp/layout_unit@cpu (no engine)"
+        == "--engine-arg comm=gloo: does not reach dcp/layout_unit@cpu (no engine)"
     )
 
 

@@ -117,7 +117,7 @@ def test_doctor_says_what_works(tmp_path: Path) -> None:
         (["eval", "drained", "--url", "http://127.0.0.1:99999"], ["--url", "http://"]),
         (["eval", "drained", "--url", ""], ["--url", "http://"]),
         (["suites", "check", "--catalogue", "configs"], ["pools.yaml:2:1", "unknown key 'pools'"]),
-        (["suites", "check", "--catalogue", "reports"], ["reports", "holds no suite"]),
+        (["suites", "check", "--catalogue", "docs"], ["docs", "holds no suite"]),
         (["engine", "serve", "--tp", "4", "--dcp", "3"], ["4", "3"]),
         (["engine", "serve", "--model", "builtin:random-gqqa"], ["builtin:random-gqa"]),
         (["engine", "serve", "--fault", "lse-bass"], ["lse-base"]),

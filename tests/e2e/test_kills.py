@@ -12,7 +12,7 @@ from runs import LONG, World, all_listening, gone, listening_ports, the_one, tit
 VICTIMS = {
     "rank": ("rank 1/2", "rank 1 was killed by SIGKILL"),
     "front": ("harness-engine front", "front was killed by SIGKILL"),
-    "launcher": ("harness-engine launcher", "engine"),
+    "launcher": ("harness-engine launcher", "its launcher was killed by SIGKILL"),
     "job": ("-m pytest", "job process was killed by SIGKILL"),
 }
 

@@ -70,18 +70,25 @@ def test_gloo_runs_the_same_checks(world: World) -> None:
     assert code == 0, out + err
 
 
-def test_an_engine_argument_that_it_refuses_fails_the_job_in_its_words(world: World) -> None:
+def test_an_engine_argument_that_cannot_be_is_refused_before_anything_starts(world: World) -> None:
     world.suite("quick")
-    code, out, _ = world.run("run", "quick", "--engine-arg", "comm=pigeon")
+    code, _, err = world.run("run", "quick", "--engine-arg", "comm=pigeon")
+    assert code == 2
+    assert "pigeon" in err
+
+
+def test_a_launch_that_the_engine_refuses_fails_the_job_in_its_words(world: World) -> None:
+    world.suite("quick")
+    code, out, _ = world.run("run", "quick", "--engine-arg", "kv-bytes=1000")
     assert code == 1
-    assert "pigeon" in out
+    assert "1000 B" in out
 
 
 def test_a_rank_that_hangs_is_a_timeout_with_the_stacks_of_the_others(world: World) -> None:
     # 4 s are left for each check once both launches have had their 20 s.
     world.suite("hang", checks=HANGING, estimate="1s", timeout="44s", launch="20s")
     harness = world.start("run", "hang", "--profile", "cpu")
-    until(lambda: (world.reports / "latest/hang@cpu/1/engine-tp2-dcp2.log").exists(), "the engine starts")
+    until(lambda: (world.reports / "latest/hang@cpu/1/1-engine-tp2-dcp2.log").exists(), "the engine starts")
     until(lambda: the_one(harness.pid, "rank 1/2 tp2 dcp2") is not None, "its ranks run")
     victim = the_one(harness.pid, "rank 1/2 tp2 dcp2")
     assert victim is not None
@@ -91,7 +98,7 @@ def test_a_rank_that_hangs_is_a_timeout_with_the_stacks_of_the_others(world: Wor
     (job,) = world.shown()["jobs"]
     assert job["verdict"] == "timeout"
     assert "deadline 'check " in job["reason"] or "deadline 'launch'" in job["reason"]
-    log = (world.reports / "latest/hang@cpu/1/engine-tp2-dcp2.log").read_text()
+    log = (world.reports / "latest/hang@cpu/1/1-engine-tp2-dcp2.log").read_text()
     assert log.count("Current thread") >= 2
     assert "rank.py" in log
     assert gone([victim])

@@ -75,10 +75,14 @@ def test_a_slot_that_cannot_be_locked_blames_the_machine(tmp_path: Path) -> None
 
 def test_a_slot_made_by_another_user_can_be_held(tmp_path: Path) -> None:
     (tmp_path / "cpu-0").touch(mode=0o444)
-    program = "import sys; from harness.execution.slots import SlotLocks; from pathlib import Path;" + (
-        "import os; os.geteuid() or os.seteuid(65534);"  # root may write anything
-        "print(*SlotLocks(Path(sys.argv[1])).take(['cpu:0']))"
-    )
+    program = """
+import os, sys
+from pathlib import Path
+from harness.execution.slots import SlotLocks
+if os.geteuid() == 0:
+    os.seteuid(65534)  # root may write anything
+print(*SlotLocks(Path(sys.argv[1])).take(["cpu:0"]))
+"""
     tmp_path.chmod(0o755)
     path = os.pathsep.join(sys.path)
     done = subprocess.run(

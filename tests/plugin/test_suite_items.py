@@ -16,8 +16,12 @@ ALL = (
 
 def test_every_check_runs_and_passes(tmp_path: Path) -> None:
     file = tiny_suite(tmp_path, checks=ALL)
-    done = run_pytest(file, cwd=tmp_path)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    done = run_pytest(file, "--harness-attempt-dir", logs, cwd=tmp_path)
     assert done.code == 0, done.out
+    # One baseline and one engine serve all checks: each further launch would be minutes of GPUs.
+    assert sorted(log.name for log in logs.iterdir()) == ["1-baseline-tp2-dcp1.log", "2-engine-tp2-dcp2.log"]
     assert list(done.checks) == ["active", "parity", "batch", "capacity", "caps", "rows", "drained"]
     assert {check["outcome"] for check in done.checks.values()} == {"passed"}
     assert "7 passed" in done.out
@@ -33,6 +37,17 @@ def test_a_fault_turns_the_check_red_that_should_see_it(tmp_path: Path) -> None:
     assert "should hold position" in done.out
     worst = done.checks["parity"]["figures"]["worst"]
     assert abs(worst["logprob"] - worst["baseline_logprob"]) == worst["gap"] > 1e-2
+
+
+def test_a_check_with_its_own_dtype_gets_its_own_engine(tmp_path: Path) -> None:
+    file = tiny_suite(
+        tmp_path, checks="[active: {dcp: 2}, parity: {lengths: [3], dtype: bf16, logprob: 0.5}]"
+    )
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    run_pytest(file, "--harness-attempt-dir", logs, cwd=tmp_path)
+    names = sorted(log.name for log in logs.iterdir())
+    assert names == ["1-baseline-tp2-dcp1.log", "2-engine-tp2-dcp2.log", "3-engine-tp2-dcp2.log"]
 
 
 def test_a_missing_baseline_is_an_error(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_rid_of_a_list_is_taken_before_anything_is_sent() -> None:
         async with played() as ranks:
             rids = [f"r{i}" for i in range(40)]
             listed = asyncio.create_task(answered(call(ranks, *rids, prompt_len=20_000)))
-            await until(lambda: ranks.link.in_flight("r0"))
+            await until(lambda: ranks.link.rids())
             with pytest.raises(UsageError, match="rid 'r39' is in flight"):
                 await call(ranks, "r39").start()
             heard = await ranks.hear(40)
@@ -126,7 +126,7 @@ def test_a_call_given_up_while_it_is_sent_frees_its_rids() -> None:
         async with played() as ranks:
             one = call(ranks, "a", "b", prompt_len=100_000)
             starting = asyncio.create_task(one.start())
-            await until(lambda: ranks.link.in_flight("a"))
+            await until(lambda: ranks.link.rids())
             starting.cancel()
             one.close()
             heard = await ranks.hear(4)

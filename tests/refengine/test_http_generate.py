@@ -63,6 +63,7 @@ def test_the_shape_of_an_answer(engine: RunningEngine) -> None:
     assert [entry[1] for entry in meta["input_token_logprobs"]] == [256, *b"hello"]
     assert meta["input_token_logprobs"][0] == [None, 256, None]
     assert all(entry[0] < 0 for entry in meta["input_token_logprobs"][1:])
+    assert [top and len(top) for top in meta["input_top_logprobs"]] == [None, 2, 2, 2, 2, 2]
     assert [entry[1] for entry in meta["output_token_logprobs"]] == answer["output_ids"]
     for (logprob, token, _), top in zip(
         meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True

@@ -87,7 +87,7 @@ class FakeEngine:
         if batch.mode is ForwardMode.DECODE:
             assert all(len(chunk.tokens) == 1 for chunk in batch.chunks)
         else:
-            assert 1 <= batch.num_tokens <= known.chunked_prefill_size
+            assert 1 <= sum(len(chunk.tokens) for chunk in batch.chunks) <= known.chunked_prefill_size
         assert len(self.scheduler.running) <= known.max_running_requests
         pages = [page for one in self.scheduler.running.values() for page in one.pages]
         assert len(pages) == len(set(pages))

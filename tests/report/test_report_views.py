@@ -13,6 +13,7 @@ from report_runs import ACTIVE, PARITY, make_attempt, make_job
 from rich.cells import cell_len
 from rich.console import Console
 
+from harness.errors import HarnessError
 from harness.report import PlainView, RichView, choose_view
 from harness.verdict import JobTicket, LiveView
 
@@ -235,3 +236,42 @@ def test_a_dumb_terminal_and_a_forced_pipe_get_lines(terminal_file, monkeypatch)
     assert type(choose_view(Console(file=terminal_file), environ={})) is PlainView
     monkeypatch.setenv("TERM", "xterm")
     assert type(choose_view(Console(file=io.StringIO(), force_terminal=True), environ={})) is PlainView
+
+
+def test_only_the_time_of_a_line_is_dim():
+    clock = Clock()
+    out = io.StringIO()
+    view = PlainView(Console(file=out, width=80, force_terminal=True, color_system="standard"), clock=clock)
+    view.run_started([ticket("a")])
+    view.job_started("dcp/a@cpu", attempt=1, node="", devices=[])
+    view.close()
+    assert "\x1b[2m  0.0 s  \x1b[0mdcp/a@cpu  started\n" in out.getvalue()
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader = True
+        self.tried = threading.Event()
+
+    def write(self, text: str) -> int:
+        if self.reader:
+            return super().write(text)
+        self.tried.set()
+        raise HarnessError("nobody reads")
+
+
+def test_a_sign_of_life_that_nobody_reads_is_no_crash_and_the_next_event_tells(monkeypatch):
+    crashes: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", crashes.append)
+    out = Gone()
+    view = PlainView(Console(file=out), silence_s=0.01)
+    view.run_started([ticket("a")])
+    out.reader = False
+    assert out.tried.wait(10)
+    with pytest.raises(HarnessError, match="nobody reads"):
+        view.job_started("dcp/a@cpu", attempt=1, node="", devices=[])
+    view.close()
+    assert crashes == []

@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli.engine import serve
 from harness.refengine.config import DTYPES, EngineConfig
-from harness.suites import CHECK_PARAMS, parse_reference_arg
+from harness.suites import parse_reference_arg
 from harness.suites.reference_args import REFERENCE_ARGS, REFERENCE_INTERLEAVE, REFERENCE_PAGE_SIZE
 
 # Set by keys of the suite, leased, or the launcher's own.
@@ -64,11 +64,3 @@ def test_what_it_may_not(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         parse_reference_arg(name, value)
     assert says in str(caught.value)
-
-
-def test_checks_that_compare_say_so_in_both_rooms() -> None:
-    from harness.checks import CHECKS
-
-    assert {name: CHECK_PARAMS[name].needs_baseline for name in CHECKS} == {
-        name: check.needs_baseline for name, check in CHECKS.items()
-    }

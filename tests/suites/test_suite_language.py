@@ -227,7 +227,6 @@ def test_values_and_overlays_by_profile(tmp_path: Path) -> None:
     check = f"parity: {{{overlays}, logprob: {{gpu: 0.5}}, tokens: prefix}}"
     gpu = "  gpu:\n    needs: {gpu: b200, count: 4}\n    estimate: 1m\n    timeout: 2h\n"
     gpu += "    engine: {kind: vllm, model: m, parallel: {tp: 4}}\n"
-    gpu += "baseline: {parallel: {dcp: 1}}\n"
     suite = load(tmp_path, GOOD.replace("drained: {}", check).replace("checks:", gpu + "checks:"))
     (cpu,), (real,) = expand(suite, ProfileName.CPU), expand(suite, ProfileName.GPU)
     assert cpu.checks[0].params == ParityParams(model="m", logprob=0.001, tokens="prefix")

@@ -78,9 +78,11 @@ class Front:
             asyncio.ensure_future(self.link.progress()),
             asyncio.ensure_future(complete(request, Call(self.link, [prompt], Counters()))),
         ]
-        done, waiting = await asyncio.wait(ways, timeout=HEALTH_S, return_when=asyncio.FIRST_COMPLETED)
-        for way in waiting:
-            way.cancel()
+        try:
+            done, _ = await asyncio.wait(ways, timeout=HEALTH_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
         if not done:
             raise EngineSilentError(f"no token from any rank within {HEALTH_S:g} s")
         for way in done:

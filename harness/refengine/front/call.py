@@ -16,16 +16,7 @@ from harness.errors import UsageError
 from harness.refengine.front.link import EngineGoneError, EngineLink, Event
 from harness.refengine.front.text import AnswerText
 from harness.refengine.metrics import Counters
-from harness.refengine.requests import FinishType, GenerateRequest, Said
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """A token, its log-probability (None for a prompt's first), the likeliest there: [(logprob, id)]."""
-
-    token: int
-    logprob: float | None
-    top: tuple[tuple[float, int], ...] = ()
+from harness.refengine.requests import FinishType, GenerateRequest, Said, Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

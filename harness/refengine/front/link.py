@@ -2,9 +2,8 @@
 
 Nothing here blocks: asyncio streams read and write the pipes as they become ready, and a sender waits
 (`drain`) while rank 0 has not read what was sent before.
-Failure rule: when one rank's pipe ends, the engine
-is gone for good; every call in flight and every later one gets EngineGoneError, and the launcher ends this
-process.
+Failure rule: when one rank's pipe ends, the engine is gone for good; every call in flight and every later one
+gets EngineGoneError, and the launcher ends this process.
 """
 
 from __future__ import annotations
@@ -67,9 +66,6 @@ class EngineLink:
             reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=fd))
             self._writers.append(writer)
             self._readers.append(asyncio.create_task(self._listen(rank, reader)))
-
-    def in_flight(self, rid: str) -> bool:
-        return rid in self._inboxes
 
     def rids(self, named: str | None = None) -> list[str]:
         """All in flight, or those that a client calls `named`: a list of prompts has `named_0`, `named_1`, …"""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from harness.errors import UsageError
-from harness.refengine.front.call import Generation, Prompt, Scored
+from harness.refengine.front.call import Generation, Prompt
 from harness.refengine.front.fields import (
     DEFAULT_MAX_NEW_TOKENS,
     DEFAULT_TEMPERATURE,
@@ -24,6 +24,7 @@ from harness.refengine.front.fields import (
     neutral,
     tokens_of,
 )
+from harness.refengine.requests import Scored
 
 T = TypeVar("T")
 
@@ -165,6 +166,6 @@ def _entry(scored: Scored) -> list[Any]:
     return [finite(scored.logprob), scored.token, None]
 
 
-def _top_entries(scored: Scored) -> list[list[Any]]:
-    entries: Sequence[tuple[float, int]] = scored.top
-    return [[finite(logprob), token, None] for logprob, token in entries]
+def _top_entries(scored: Scored) -> list[list[Any]] | None:
+    """None for the first token of a prompt, as in SGLang."""
+    return [[finite(logprob), token, None] for logprob, token in scored.top] or None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from harness.errors import UsageError
-from harness.refengine.front.call import Generation, Prompt, Scored
+from harness.refengine.front.call import Generation, Prompt
 from harness.refengine.front.fields import (
     DEFAULT_MAX_NEW_TOKENS,
     DEFAULT_TEMPERATURE,
@@ -27,6 +27,7 @@ from harness.refengine.front.fields import (
     tokens_of,
 )
 from harness.refengine.front.native import finite
+from harness.refengine.requests import Scored
 from harness.refengine.tokenizer import StreamDecoder, decode
 
 # OpenAI's own default for completions; chat has none, and takes SGLang's.
