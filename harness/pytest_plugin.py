@@ -44,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("harness", "topology suites")
     group.addoption("--harness-profile", default="cpu", choices=["cpu", "gpu"],
                     help="profile of the suite files to run (default: cpu)")  # fmt: skip
+    group.addoption("--harness-catalogue", default=None, metavar="DIR",
+                    help="folder that suite names are relative to (default: the nearest one named suites)")  # fmt: skip
     group.addoption("--harness-matrix", action="append", default=[], metavar="NAME=VALUE",
                     help="only the matrix point with this value; may be repeated")  # fmt: skip
     group.addoption("--harness-fault", action="append", default=[], metavar="ID",
@@ -67,12 +69,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteCollector | None:
     if file_path.suffix not in SUITE_SUFFIXES or file_path.name.startswith("_"):
         return None
-    root = catalogue_of(file_path)
+    root = catalogue_of(file_path, given=parent.config.getoption("--harness-catalogue"))
+    if root is None and parent.session.isinitpath(file_path):
+        # Somebody asks for this very file: better an error that says what is wrong with it than no tests.
+        root = file_path.parent
     return None if root is None else SuiteCollector.from_parent(parent, path=file_path, catalogue=root)
 
 
-def catalogue_of(path: Path) -> Path | None:
-    """The nearest folder above that is named `suites`: what suite names are relative to."""
+def catalogue_of(path: Path, *, given: str | None) -> Path | None:
+    """What the suite's name is relative to: the folder given, or the nearest above that is named `suites`."""
+    if given is not None and path.is_relative_to(Path(given).absolute()):
+        return Path(given).absolute()
     return next((folder for folder in path.parents if folder.name == CATALOGUE_FOLDER), None)
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from harness.execution.options import RunOptions
@@ -45,6 +45,7 @@ def pytest_command(launch: Launch) -> list[str]:
         *("-p", "no:harness", "-p", "harness.pytest_plugin"),
         # Jobs run side by side in one checkout; the cache is the only thing pytest writes there.
         *("-p", "no:cacheprovider"),
+        *("--harness-catalogue", str(catalogue_of(job))),
         *("--harness-profile", str(job.profile)),
         *(part for key, value in job.matrix.items() for part in ("--harness-matrix", f"{key}={value}")),
         *(part for fault in options.faults for part in ("--harness-fault", fault)),
@@ -52,6 +53,11 @@ def pytest_command(launch: Launch) -> list[str]:
         *("--harness-attempt-dir", str(launch.attempt_dir)),
         *("--report-log", str(launch.events)),
     ]
+
+
+def catalogue_of(job: Job) -> Path:
+    """The folder that the suite's name is relative to: as many folders up as the name has parts."""
+    return job.suite_path.parents[len(PurePosixPath(job.suite).parts) - 1]
 
 
 def job_environment(launch: Launch, *, outer: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -64,6 +70,7 @@ def job_environment(launch: Launch, *, outer: Mapping[str, str] = os.environ) ->
         "CUDA_VISIBLE_DEVICES": gpus,  # empty for a CPU job, which must not touch a GPU it has not leased
         "HARNESS_DEVICES": ",".join(launch.devices),
         "HARNESS_DOORBELL_FD": str(launch.doorbell),
+        "PYTHONUTF8": "1",  # results and paths are UTF-8, whatever the locale of the runner says
         "PYTHONUNBUFFERED": "1",  # what a killed job printed last is what its log is read for
         "TMPDIR": str(launch.scratch),
     }

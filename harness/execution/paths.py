@@ -8,11 +8,15 @@ reports/RUN/SUITE@PROFILE[MATRIX]/N/    one attempt: events.jsonl (streamed resu
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from harness.errors import UsageError
+from harness.errors import InfraError, UsageError
+
+# A full disk, or a full share of one.
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class RunPaths:
     def create(self) -> None:
         """Make the run's folder and point `latest` at it, by rename: no reader ever finds it missing.
 
-        Raises UsageError where the reports folder cannot be written.
+        Raises UsageError where the reports folder cannot be written, InfraError where its disk is full.
         """
         draft = self.reports / f".latest-{self.run}"
         try:
@@ -59,4 +63,7 @@ class RunPaths:
             draft.symlink_to(self.run)
             draft.replace(self.latest)
         except OSError as error:
-            raise UsageError(f"cannot write the reports folder {self.reports}: {error.strerror}") from error
+            message = f"cannot write the reports folder {self.reports}: {error.strerror}"
+            if error.errno in NO_SPACE:
+                raise InfraError("reports", message) from error
+            raise UsageError(message) from error

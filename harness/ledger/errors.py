@@ -6,6 +6,7 @@ texts; they are stable across versions and pinned by tests that provoke each for
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
@@ -15,6 +16,9 @@ from typing import NoReturn
 from sqlalchemy.exc import DBAPIError
 
 from harness.errors import HarnessError, UsageError
+
+# What SQLite needs beside the database to open a write-ahead log at all: one page of its index.
+WAL_INDEX_BYTES = 32 * 1024
 
 
 class LedgerError(HarnessError):
@@ -30,6 +34,8 @@ class UnknownRunError(UsageError):
 # Said of tables that something else made, or an unreleased harness under the same schema number.
 NOT_OURS = "its tables are not those of this harness", "move it away; a new one is made on the next run"
 
+FULL = "the disk is full", "free some space and run again"
+
 CORRUPT = (
     "it is corrupt",
     "move it away together with its -wal and -shm files; a new one is made on the next run",
@@ -37,7 +43,7 @@ CORRUPT = (
 
 # SQLite's text → (what it means, what to do); looked up in this order.
 _ADVICE = (
-    ("database or disk is full", "the disk is full", "free some space and run again"),
+    ("database or disk is full", *FULL),
     (
         "file is not a database",
         "it is not a ledger (corrupt or overwritten)",
@@ -91,5 +97,12 @@ def explained(path: Path) -> Iterator[None]:
 def _explain(path: Path, text: str, error: DBAPIError) -> NoReturn:
     for marker, meaning, advice in _ADVICE:
         if marker in text:
+            if marker == "disk I/O error" and _is_full(path.parent):
+                meaning, advice = FULL
             raise LedgerError(f"ledger {path}: {meaning}: {advice}") from error
     raise error
+
+
+def _is_full(folder: Path) -> bool:
+    """Where not even the shared-memory index of the write-ahead log fits, SQLite speaks of an I/O error."""
+    return folder.is_dir() and shutil.disk_usage(folder).free < WAL_INDEX_BYTES

@@ -141,3 +141,14 @@ def test_repeats_are_attempts_of_one_job(world: World) -> None:
     assert world.run("run", "quick", "--repeat", "2")[0] == 0
     (job,) = world.shown()["jobs"]
     assert [attempt["n"] for attempt in job["attempts"]] == [1, 2]
+
+
+def test_a_catalogue_of_any_name_and_a_path_that_is_not_ascii(world: World) -> None:
+    world.suite("quick")
+    elsewhere = world.folder / "prüfungen und mehr" / "dcp"
+    elsewhere.mkdir(parents=True)
+    (world.folder / "suites" / "quick.yaml").rename(elsewhere / "quick.yaml")
+    args = ["run", "dcp/quick", "--catalogue", str(elsewhere.parent)]
+    code, out, err = world.run(*args, LC_ALL="C")
+    assert code == 0, out + err
+    assert "dcp/quick@cpu" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -49,6 +50,17 @@ def test_a_reports_folder_that_cannot_be_written_is_named(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot write the reports folder .*file: Not a directory"):
         RunPaths(reports=tmp_path / "file", run="r").create()
+
+
+def test_a_full_disk_under_the_reports_is_the_machines_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, target: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "symlink_to", full)
+    with pytest.raises(InfraError, match=r"cannot write the reports folder .*No space left"):
+        RunPaths(reports=tmp_path, run="r").create()
 
 
 def test_a_slot_has_one_holder(tmp_path: Path) -> None:

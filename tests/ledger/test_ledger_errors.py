@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
 
 from harness.errors import HarnessError, UsageError
 from harness.ledger import Ledger, LedgerError
 from harness.ledger.database import Database
+from harness.ledger.errors import explained
 from harness.ledger.schema import SCHEMA_VERSION
 
 
@@ -103,6 +106,16 @@ def test_a_full_disk(ledger):
     with pytest.raises(LedgerError, match=r"the disk is full: free some space"):
         for n in range(2000):
             ledger.add_job(run, f"job{n:0>500}", suite="a", profile="cpu")
+
+
+def test_a_disk_too_full_for_the_index_of_the_log(ledger, monkeypatch):
+    """On a full file system it is this index, a memory-mapped file, that cannot grow; SQLite tells it so."""
+    usage = shutil.disk_usage("/")
+    error = DBAPIError("INSERT", None, sqlite3.OperationalError("disk I/O error"))
+    for free, advice in ((0, "the disk is full: free some space"), (usage.total, "look at the disk")):
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder, free=free: usage._replace(free=free))
+        with pytest.raises(LedgerError, match=advice), explained(ledger._database.path):
+            raise error
 
 
 def test_a_read_only_ledger(ledger):

@@ -131,6 +131,13 @@ def test_yaml_outside_a_catalogue_is_not_ours(tmp_path: Path) -> None:
     assert run_pytest(tmp_path / "configs", cwd=tmp_path).code == 5
 
 
+def test_a_file_asked_for_by_name_is_a_suite_wherever_it_is(tmp_path: Path) -> None:
+    file = tiny_suite(tmp_path, checks="[active: {dcp: 2}]", baseline="").rename(tmp_path / "mine.yaml")
+    done = run_pytest(file, "--collect-only", "-q", cwd=tmp_path)
+    assert done.code == 0, done.out
+    assert "mine@cpu::active" in done.out
+
+
 def test_each_report_rings_the_doorbell(tmp_path: Path) -> None:
     file = tmp_path / "test_two.py"
     file.write_text("def test_a(): pass\ndef test_b(): pass\n")
