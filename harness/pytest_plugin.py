@@ -116,7 +116,7 @@ class JobCollector(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         for path in self.job.tests:
-            yield pytest.Module.from_parent(self, path=path)
+            yield SuiteModule.from_parent(self, path=path)
         for spec in self.job.checks:
             yield CheckItem.from_parent(self, name=spec.name, spec=spec)
 
@@ -149,6 +149,16 @@ class JobCollector(pytest.Collector):
             return Path(given)
         self._scratch = tempfile.TemporaryDirectory(prefix="harness-")
         return Path(self._scratch.name)
+
+
+class SuiteModule(pytest.Module):
+    """A test file that a suite names. Without a test it is an error, also when other files have some."""
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        found = list(super().collect())
+        if not found:
+            raise self.CollectError(f"{self.path} is named by a suite and holds no test")
+        yield from found
 
 
 class CheckItem(pytest.Item):

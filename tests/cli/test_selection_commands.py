@@ -86,6 +86,13 @@ def test_doctor_says_what_works(tmp_path: Path) -> None:
     assert "torch" in harness("doctor", reports=tmp_path).out
 
 
+def test_doctor_says_why_there_is_only_a_guard(tmp_path: Path) -> None:
+    found = harness("doctor", reports=tmp_path, PATH=str(tmp_path))
+    assert "guard, since " in found.out
+    forced = harness("doctor", reports=tmp_path, HARNESS_CONTAINMENT="guard")
+    assert "guard, as HARNESS_CONTAINMENT says" in forced.out
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

@@ -117,6 +117,21 @@ def test_a_check_without_a_module_is_an_error_and_the_others_run(tmp_path: Path)
     assert "check accuracy is not implemented by this release" in done.out
 
 
+def test_a_test_file_without_a_test_is_an_error_beside_others(tmp_path: Path) -> None:
+    folder = tmp_path / "suites"
+    folder.mkdir()
+    (folder / "two.yaml").write_text(
+        "summary: two files\nprofiles:\n  cpu: {needs: {cpu: 1}, estimate: 1s, timeout: 1m}\n"
+        "tests: [test_zero.py, test_one.py]\n"
+    )
+    (folder / "test_zero.py").write_text("def helper(): pass\n")
+    (folder / "test_one.py").write_text("def test_one(): pass\n")
+    for extra in ([], ["-n", "2"]):
+        done = run_pytest(folder / "two.yaml", *extra, cwd=tmp_path)
+        assert done.code != 0
+        assert "test_zero.py is named by a suite and holds no test" in done.out
+
+
 def test_a_bad_suite_file_is_a_collection_error_with_its_place(tmp_path: Path) -> None:
     file = tiny_suite(tmp_path, checks="[parrity: {}]")
     done = run_pytest(file, cwd=tmp_path)
