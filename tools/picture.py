@@ -29,7 +29,9 @@ def main(run: str, target: str) -> None:
     console.print(render_summary(record, width=COLUMNS), highlight=False)
     svg = console.export_svg(title="harness run")
     # rich points at web fonts, which a README's image may not load: any monospace font will do.
-    Path(target).write_text(re.sub(r"@font-face\s*\{[^}]*\}", "", svg))
+    svg = re.sub(r"@font-face\s*\{[^}]*\}", "", svg)
+    # Some renderers trim the blanks that indent a line unless told to keep them.
+    Path(target).write_text(svg.replace("<svg ", '<svg xml:space="preserve" ', 1))
 
 
 if __name__ == "__main__":
