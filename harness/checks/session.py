@@ -3,7 +3,8 @@
 Phases: (1) before the first check, everything that any check wants from dcp=1 is asked of baseline engines,
 which are stopped again; (2) the engine under test is launched and kept as long as checks want the same
 launch; (3) `close` stops what runs. Failure rule: a launch that failed is not tried again, every later check
-that needs it repeats the reason; an engine that died stays dead.
+that needs it repeats the reason; an engine that died stays dead. A baseline that failed is an error of the
+checks that compare, and of no other.
 """
 
 from __future__ import annotations
@@ -41,28 +42,31 @@ class JobSession:
         self._launches = 0
         self._engine: ReferenceEngine | None = None
         self._refused: list[tuple[LaunchSpec, HarnessError]] = []
-        self._baselines: list[tuple[LaunchSpec, Baseline]] = []
+        self._baselines: list[tuple[LaunchSpec, Baseline | HarnessError]] = []
 
     def run(self, spec: CheckSpec) -> CheckResult:
         """Run one check to its result; an engine's or a deadline's failure becomes an `error` result."""
-        scope = f"check {spec.name}"
-        if spec.name not in self._checks:
+        check = self._checks.get(spec.name)
+        if check is None:
             return _error(f"check {spec.name} is not implemented by this release")
+        self._ask_baselines()
         try:
-            self._ask_baselines()
-            engine = self._engine_for(self._launch_of(spec))
-            with engine.client.deadline(scope, self._check_seconds()):
-                return self._checks[spec.name].run(spec.params, self._context(spec, engine))
-        except EngineDiedError as error:
-            return _error(f"engine died: {error}", detail=error.detail)
-        except DeadlineError as error:
-            if self._engine is not None:
-                self._engine.dump_stacks()
-            return _error(str(error), deadline=error.scope)
-        except EngineError as error:
-            return _error(str(error), detail=error.detail)
+            launch, baseline = self._launch_of(spec), self._baseline_of(spec)
         except HarnessError as error:
-            return _error(str(error))
+            return _error_of(error)
+        if isinstance(baseline, HarnessError):
+            if check.needs_baseline:
+                return _error_of(baseline, about="baseline: ")
+            baseline = None
+        try:
+            engine = self._engine_for(launch)
+            context = CheckContext(client=engine.client, baseline=baseline, parallel=launch.parallel)
+            with engine.client.deadline(f"check {spec.name}", self._check_seconds()):
+                return check.run(spec.params, context)
+        except HarnessError as error:
+            if isinstance(error, DeadlineError) and self._engine is not None:
+                self._engine.dump_stacks()
+            return _error_of(error)
 
     def close(self) -> None:
         """Stop the engine, if one runs. Safe to call twice."""
@@ -78,10 +82,12 @@ class JobSession:
         """What the job's time leaves once both launches took all of theirs; the loader proved it positive."""
         return self._job.timeout_s - 2 * self._job.launch_timeout_s
 
-    def _context(self, spec: CheckSpec, engine: ReferenceEngine) -> CheckContext:
-        wanted = self._launch_of(spec, baseline=True) if self._job.baseline else None
-        found = next((base for launch, base in self._baselines if launch == wanted), None)
-        return CheckContext(client=engine.client, baseline=found, parallel=engine.spec.parallel)
+    def _baseline_of(self, spec: CheckSpec) -> Baseline | HarnessError | None:
+        """What the check compares with, or why there is nothing although the suite declares it."""
+        if self._job.baseline is None:
+            return None
+        wanted = self._launch_of(spec, baseline=True)
+        return next((found for launch, found in self._baselines if launch == wanted), None)
 
     def _launch_of(self, spec: CheckSpec, *, baseline: bool = False) -> LaunchSpec:
         """The launch that a check wants: the profile's engine, with the check's own model and dtype if any."""
@@ -132,16 +138,20 @@ class JobSession:
                 raise error
 
     def _ask_baselines(self) -> None:
-        if self._job.baseline is None:
-            return
+        """Ask what has not been asked yet: everything before the first check, nothing after it."""
         for launch, groups in self._wanted_baselines():
-            self._raise_if_refused(launch)
-            if not any(done == launch for done, _ in self._baselines):
+            if any(done == launch for done, _ in self._baselines):
+                continue
+            try:
                 self._baselines.append((launch, self._ask(launch, groups)))
+            except HarnessError as error:
+                self._baselines.append((launch, error))
 
     def _wanted_baselines(self) -> list[tuple[LaunchSpec, list[RequestGroup]]]:
         """Every baseline launch of this job with all that is asked of it."""
         wanted: list[tuple[LaunchSpec, list[RequestGroup]]] = []
+        if self._job.baseline is None:
+            return wanted
         for spec in self._job.checks:
             check = self._checks.get(spec.name)
             if check is None or not check.needs_baseline:
@@ -162,13 +172,21 @@ class JobSession:
                 answers = {group: tuple(engine.client.generate_batch(list(group))) for group in groups}
                 info = engine.client.server_info()
             return Baseline(info=info, answers=answers, origin=f"fresh, +{time.monotonic() - begin:.0f} s")
-        except HarnessError as error:
-            if isinstance(error, DeadlineError):
-                engine.dump_stacks()
-            self._refused.append((launch, error))
+        except DeadlineError:
+            engine.dump_stacks()
             raise
         finally:
             engine.stop()
+
+
+def _error_of(error: HarnessError, *, about: str = "") -> CheckResult:
+    """The `error` result of an exception, with the facts that its type carries."""
+    died = "engine died: " if isinstance(error, EngineDiedError) else ""
+    return _error(
+        f"{about}{died}{error}",
+        deadline=error.scope if isinstance(error, DeadlineError) else "",
+        detail=error.detail if isinstance(error, EngineError) else "",
+    )
 
 
 def _error(message: str, **figures: str) -> CheckResult:

@@ -36,12 +36,15 @@ def evaluate(
 
     Example: harness eval parity --url http://127.0.0.1:30000 --baseline-url http://127.0.0.1:30001
     """
+    from rich.console import Console
+
     from harness.cli.output import print_json
 
     module, parsed = _resolve(check, params or [])
     seconds = _seconds(timeout)
     _check_urls(check, url, baseline_url, compares=module.needs_baseline)
-    result = _run(module, parsed, check=check, url=url, baseline_url=baseline_url, seconds=seconds)
+    with Console(stderr=True).status(f"{check} on {url}"):
+        result = _run(module, parsed, check=check, url=url, baseline_url=baseline_url, seconds=seconds)
     if as_json:
         figures = {"name": check, "outcome": result.outcome.value, "message": result.message}
         print_json({"schema": 1, **figures, "figures": result.figures})

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from suite_runs import command, environment, run_pytest, tiny_suite
+from suite_runs import BASELINE, command, environment, run_pytest, tiny_suite
 
 ALL = (
     "[active: {dcp: 2}, parity: {lengths: [1, 2, 9], max_new_tokens: 4}, batch: {sizes: [2, 2, 5]}, "
@@ -56,6 +56,17 @@ def test_a_missing_baseline_is_an_error(tmp_path: Path) -> None:
     assert done.code == 1
     assert [check["outcome"] for check in done.checks.values()] == ["error", "error"]
     assert "no dcp=1 baseline" in done.out
+
+
+def test_a_baseline_that_fails_is_an_error_of_the_checks_that_compare(tmp_path: Path) -> None:
+    # The model has 8 query heads, which 16 ranks cannot share.
+    file = tiny_suite(tmp_path, checks="[active: {dcp: 2}, parity: {lengths: [3]}, rows: {lengths: [3]}]")
+    text = file.read_text().replace(BASELINE, "baseline: {parallel: {dcp: 1, tp: 16}}")
+    file.write_text(text)
+    done = run_pytest(file, cwd=tmp_path)
+    found = {name: check["outcome"] for name, check in done.checks.items()}
+    assert found == {"active": "passed", "parity": "error", "rows": "passed"}
+    assert "baseline: engine did not start" in done.checks["parity"]["message"]
 
 
 def test_an_engine_that_cannot_start_is_started_once(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""`harness eval` against engines that really run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from command_line import ROOT, harness
+
+
+@contextmanager
+def serving(*args: str) -> Iterator[str]:
+    """The URL of a reference engine, started as a user starts it."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness", "engine", "serve", *args],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as engine:
+        assert engine.stdout is not None
+        try:
+            yield engine.stdout.readline().split()[1]
+        finally:
+            engine.terminate()
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[tuple[str, str, str]]:
+    """A healthy engine at dcp 2, a faulty one, and their baseline."""
+    layout = ("--tp", "2", "--dcp", "2", "--kv-bytes", "131072")
+    with ExitStack() as stack:
+        yield (
+            stack.enter_context(serving(*layout)),
+            stack.enter_context(serving(*layout, "--fault", "lse-base")),
+            stack.enter_context(serving("--tp", "2", "--kv-bytes", "131072")),
+        )
+
+
+@pytest.mark.parametrize(
+    ("check", "params"),
+    [
+        ("active", ["dcp=2"]),
+        ("parity", ["lengths=[1, 9]"]),
+        ("batch", ["sizes=[2, 2]"]),
+        ("capacity", []),
+        ("caps", []),
+        ("rows", ["lengths=[1, 9]"]),
+        ("drained", []),
+    ],
+)
+def test_every_check_runs_alone(check: str, params: list[str], urls: tuple[str, str, str]) -> None:
+    healthy, _, baseline = urls
+    flags = [part for param in params for part in ("-p", param)]
+    done = harness("eval", check, "--url", healthy, "--baseline-url", baseline, "--json", *flags)
+    assert done.code == 0, done.told
+    body = json.loads(done.out)
+    assert (body["schema"], body["name"], body["outcome"]) == (1, check, "passed")
+
+
+def test_a_fault_is_exit_1_and_says_where(urls: tuple[str, str, str]) -> None:
+    _, faulty, baseline = urls
+    done = harness("eval", "parity", "--url", faulty, "--baseline-url", baseline, "-p", "lengths=[9]")
+    assert done.code == 1
+    assert "parity failed" in done.out
+    assert "apart by" in done.out
+
+
+def test_a_baseline_that_is_none_is_refused(urls: tuple[str, str, str]) -> None:
+    healthy, faulty, _ = urls
+    done = harness("eval", "parity", "--url", healthy, "--baseline-url", faulty)
+    assert done.code == 2
+    assert "runs at dcp 2; a baseline runs at dcp 1" in done.err
+
+
+def test_an_engine_that_is_not_there_is_named() -> None:
+    done = harness("eval", "active", "--url", "http://127.0.0.1:9", "-p", "dcp=2")
+    assert done.code == 1
+    assert "http://127.0.0.1:9 cannot be reached" in done.err
+    assert "Traceback" not in done.told
