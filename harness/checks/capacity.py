@@ -22,6 +22,11 @@ def run(params: CapacityParams, context: CheckContext) -> CheckResult:
     if ours.ranks is None or base.ranks is None:
         return unproven("the engine tells no KV rows per rank, so its capacity cannot be proven")
     faults = _own_faults(ours) + _own_faults(base)
+    if not faults and (ours.capped_by_argument or base.capped_by_argument):
+        return unproven(
+            f"max_total_num_tokens {ours.max_total_num_tokens} (dcp 1: {base.max_total_num_tokens}) was set by "
+            "an argument, so that row bytes decide it cannot be seen; give the pool its bytes instead"
+        )
     expected = (
         base.max_total_num_tokens * ours.dcp_size * base.ranks[0].kv_row_bytes / ours.ranks[0].kv_row_bytes
     )

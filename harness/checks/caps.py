@@ -7,7 +7,15 @@ page being the widened one; here pages are counted out one by one.
 
 from __future__ import annotations
 
-from harness.checks.base import CheckContext, CheckResult, RequestGroup, failed, passed, random_prompt
+from harness.checks.base import (
+    CheckContext,
+    CheckResult,
+    RequestGroup,
+    failed,
+    passed,
+    random_prompt,
+    unproven,
+)
 from harness.checks.compare import unfinished
 from harness.engines import GenerateRequest, ServerInfo
 from harness.errors import RequestRefusedError
@@ -23,6 +31,12 @@ def baseline_groups(params: CapsParams) -> list[RequestGroup]:
 def run(params: CapsParams, context: CheckContext) -> CheckResult:
     info = context.client.server_info()
     longest = longest_fitting(info, max_new_tokens=params.max_new_tokens)
+    # The shortest prompt that the cap alone must refuse is one longer; the model has to take even that.
+    if info.context_length is not None and info.context_length < longest + 1 + params.max_new_tokens:
+        return unproven(
+            f"the model's context of {info.context_length} tokens ends below the cap of {info.max_total_num_tokens}, "
+            "so no single request can reach it; give the engine a smaller pool"
+        )
     rows = info.max_total_num_tokens // info.dcp_size
     inside = sorted({n for n in (rows - 1, rows, rows + 1, longest - 1, longest) if 0 < n <= longest})
     outside = [longest + 1, info.max_total_num_tokens, info.max_total_num_tokens + 1]

@@ -32,7 +32,7 @@ def evaluate(
     ] = f"{DEFAULT_SECONDS:g}s",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run one check against a running engine. Exit 0 passed, 1 failed, 3 when it proves nothing.
+    """Run one check against a running engine. Exit 0 passed, 1 failed or not reachable, 3 when it proves nothing.
 
     Example: harness eval parity --url http://127.0.0.1:30000 --baseline-url http://127.0.0.1:30001
     """

@@ -18,8 +18,10 @@ from harness.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.planning import PlannedJob
-    from harness.suites import Suite
+    from harness.suites import Job, Suite
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the JSON contract instead of a table.")]
 
@@ -77,12 +79,19 @@ def plan(
 
     jobs = selected_jobs(patterns, profile=profile, tags=tags, trigger=trigger, catalogue=catalogue)
     ready = working_pools(pools, only=pool)
-    planned = make_plan(jobs, ready, cannot=why_not(ready))
+    planned = make_plan(jobs, ready, cannot=_skipped_or(why_not(ready)))
     if as_json:
         cost = sum(line.gpu_minutes for line in planned)
         print_json({"schema": 1, "jobs": [_planned_json(line) for line in planned], "gpu_minutes": cost})
     else:
         _print_plan(planned)
+
+
+def _skipped_or(cannot: Callable[[Job], str | None]) -> Callable[[Job], str | None]:
+    """A declared skip that holds keeps a job from running, as anything else does."""
+    return lambda job: (
+        cannot(job) if job.skip is None else f"skipped: {job.skip.reason} (until {job.skip.until})"
+    )
 
 
 def _planned_json(line: PlannedJob) -> dict[str, Any]:
@@ -120,5 +129,5 @@ def _print_plan(planned: list[PlannedJob]) -> None:
         print(f"\n{count}, done in about {show_duration(end)}, {round(cost, 1):g} GPU-minutes")
     cannot = [line for line in planned if line.cannot is not None]
     if cannot:
-        print(f"\n{len(cannot)} cannot run here:")
+        print("\n" * bool(can) + f"{len(cannot)} cannot run here:")
         print_table(["job", "why"], [[line.id, line.cannot or ""] for line in cannot])

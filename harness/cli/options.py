@@ -18,7 +18,7 @@ class ProfileChoice(StrEnum):
 
 
 PatternsArgument = Annotated[
-    list[str], typer.Argument(help="Suite names or globs, such as 'dcp/*'; upstream file names work too.")
+    list[str], typer.Argument(help="Suite names or globs, such as 'dcp/*'; upstream paths work too.")
 ]
 ProfileOption = Annotated[
     ProfileChoice,

@@ -49,7 +49,11 @@ class RankInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """`max_total_num_tokens` is aggregate over a DCP group, whatever the engine itself reports."""
+    """`max_total_num_tokens` is aggregate over a DCP group, whatever the engine itself reports.
+
+    `capped_by_argument` says that an argument, and not the bytes of the pool, decided it; `context_length` is
+    the longest prompt plus answer that the model takes, None where the engine does not tell.
+    """
 
     max_total_num_tokens: int
     tp_size: int
@@ -60,6 +64,8 @@ class ServerInfo:
     nonce: str
     running: int
     waiting: int
+    context_length: int | None
+    capped_by_argument: bool
     ranks: tuple[RankInfo, ...] | None
     raw: dict[str, Any] = field(repr=False)
 

@@ -72,6 +72,8 @@ def parse_server_info(body: dict[str, Any]) -> ServerInfo:
             nonce=str(body.get("nonce", "")),
             running=int(body.get("running", 0)),
             waiting=int(body.get("waiting", 0)),
+            context_length=None if body.get("context_length") is None else int(body["context_length"]),
+            capped_by_argument=body.get("max_total_tokens") is not None,
             ranks=None if ranks is None else tuple(_rank_info(rank) for rank in ranks),
             raw=body,
         )

@@ -62,8 +62,9 @@ def _no_pool(job: Job, pools: Iterable[ReadyPool]) -> list[str]:
         return []
     gpu, count = job.needs.gpu, devices_needed(job)
     of_kind = sorted((pool for pool in pools if pool.gpu == gpu), key=lambda pool: pool.name)
-    wanted = f"no pool has {count} × {gpu} here" if gpu else f"needs {count} cpu slots"
-    clauses = (
-        ", ".join(pool.describe() for pool in of_kind) or f"no pool of {gpu or 'cpu slots'} is configured"
-    )
+    slots = f"{count} cpu slot{'s' * (count > 1)}"
+    wanted = f"no pool has {count} × {gpu} here" if gpu else f"needs {slots}"
+    considered = ", ".join(sorted(pool.name for pool in pools)) or "none"
+    nothing = f"no pool of {gpu or 'cpu slots'} among those to choose from ({considered})"
+    clauses = ", ".join(pool.describe() for pool in of_kind) or nothing
     return [f"{wanted}: {clauses}" if gpu else f"{wanted}, {clauses}"]

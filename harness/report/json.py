@@ -1,4 +1,4 @@
-"""`run --json` and `show --json`: the contract of design section 8, as strict JSON."""
+"""`run --json` and `show --json`: the contract in docs/verdicts.md, as strict JSON."""
 
 from __future__ import annotations
 

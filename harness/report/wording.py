@@ -39,6 +39,7 @@ _STICKY_OPTIONS = (
     "--source",
     "--catalogue",
     "--pools",
+    "--repeat",
 )
 
 

@@ -55,7 +55,6 @@ class CapsParams(CheckParams):
     """Requests that fit are answered in full, those that never can are refused, on both sides of each cap."""
 
     max_new_tokens: Count = 4
-    requests: Count | None = None
 
 
 class RowsParams(CheckParams):

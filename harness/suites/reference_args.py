@@ -61,7 +61,7 @@ REFERENCE_ARGS: Mapping[str, ArgKind] = {
     "no-kv-rows": _FLAG,
     "dtype": ArgKind(type=str, words=("fp32", "bf16")),
     "dcp-comm-backend": ArgKind(type=str, words=("ag_rs", "a2a")),
-    "comm": ArgKind(type=str, words=("shm", "gloo", "nccl", "threads")),
+    "comm": ArgKind(type=str, words=("shm", "gloo", "nccl")),
     "device": ArgKind(type=str, words=("cpu", "cuda")),
     "start-method": ArgKind(type=str, words=("fork", "spawn")),
     "served-model-name": ArgKind(type=str),

@@ -1,6 +1,6 @@
 """From the attempts of a job to its verdict, and from all verdicts to the exit status of a run.
 
-Both are pure functions of design section 3's table. Failure rule: a red attempt is never hidden by
+Both are pure functions of the tables in docs/verdicts.md. Failure rule: a red attempt is never hidden by
 what came before or after it: 1 beats 3 beats 0, within a job as within a run. Only the grouping of
 `infra` attempts depends on order, because a retry belongs to the attempt it repeats.
 """

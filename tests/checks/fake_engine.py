@@ -50,6 +50,8 @@ class FakeEngine:
             nonce="n",
             running=1 if self.has("stuck") else 0,
             waiting=0,
+            context_length=64 if self.has("short-context") else 8192,
+            capped_by_argument=self.has("argument-cap"),
             ranks=ranks,
             raw={},
         )

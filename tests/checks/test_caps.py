@@ -21,6 +21,8 @@ def info(*, page_size: int, dcp_size: int, total: int) -> ServerInfo:
         nonce="",
         running=0,
         waiting=0,
+        context_length=None,
+        capped_by_argument=False,
         ranks=None,
         raw={},
     )

@@ -86,7 +86,14 @@ def test_a_broken_rule_is_seen_and_named(name: str, fault: str, words: str) -> N
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [("active", "no-proof"), ("capacity", "no-proof"), ("drained", "no-proof"), ("rows", "no-kv-rows")],
+    [
+        ("active", "no-proof"),
+        ("capacity", "no-proof"),
+        ("capacity", "argument-cap"),
+        ("caps", "short-context"),
+        ("drained", "no-proof"),
+        ("rows", "no-kv-rows"),
+    ],
 )
 def test_without_proof_nothing_is_claimed(name: str, fault: str) -> None:
     assert judge(name, FakeEngine(faults=frozenset({fault}))).outcome == "unproven"

@@ -58,6 +58,18 @@ def test_plan_says_where_when_and_why_not() -> None:
     assert gpu["start_s"] is None
 
 
+def test_plan_does_not_place_what_is_skipped(tmp_path: Path) -> None:
+    folder = tmp_path / "suites"
+    folder.mkdir()
+    (folder / "test_one.py").write_text("def test_one(): pass\n")
+    (folder / "later.yaml").write_text(
+        "summary: later\nprofiles:\n  cpu: {needs: {cpu: 1}, estimate: 1s, timeout: 1m}\n"
+        "tests: [test_one.py]\nskip: {reason: waits for a kernel, until: 2999-01-31}\n"
+    )
+    (job,) = json.loads(harness("plan", "later", "--catalogue", str(folder), "--json").out)["jobs"]
+    assert (job["start_s"], job["cannot"]) == (None, "skipped: waits for a kernel (until 2999-01-31)")
+
+
 def test_plan_for_people_names_what_cannot_run() -> None:
     done = harness("plan", "dcp/parity_dcp4")
     assert done.code == 0

@@ -126,7 +126,7 @@ def test_refusals_are_sentences(make_job: MakeJob, here: dict[str, ReadyPool]) -
         "no pool has 8 × h200 here: pool h200 has 0 devices: no NVIDIA driver found"
     )
     assert why(make_job("a", gpu="gb300", count=1), here) == (
-        "no pool has 1 × gb300 here: no pool of gb300 is configured"
+        "no pool has 1 × gb300 here: no pool of gb300 among those to choose from (b200, cpu, h200)"
     )
     assert why(make_job("a", cpu=1, kind="sglang"), here) == (
         "engine kind sglang cannot be launched by this release"

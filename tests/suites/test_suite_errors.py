@@ -91,7 +91,7 @@ checks: [drained: {}]
         ("page-size: 16", "pagesize: 16", "pagesize: 16",
          "args.pagesize: the reference engine has no argument 'pagesize'; did you mean 'page-size'? (allowed: "),
         ("page-size: 16", "comm: pigeon", "pigeon}}",
-         "args.comm: 'pigeon' is not allowed here; allowed: shm, gloo, nccl, threads"),
+         "args.comm: 'pigeon' is not allowed here; allowed: shm, gloo, nccl"),
         ("page-size: 16", "kv-bytes: true", "true}}", "args.kv-bytes: true is not allowed here; allowed: a whole"),
         ("page-size: 16", "kv-rows: 1", "1}}", "args.kv-rows: 1 is not allowed here; allowed: true or false"),
         ("page-size: 16", "seed: [1, 2]", "[1, 2]}}", "args.seed: a list is not allowed here; allowed: a whole"),

@@ -104,6 +104,8 @@ class Front:
             "comm": config.comm,
             "device": config.device,
             "max_total_num_tokens": lead["max_total_num_tokens"],
+            "max_total_tokens": config.max_total_tokens,
+            "context_length": self.model.max_positions,
             "max_running_requests": config.max_running_requests,
             "chunked_prefill_size": config.chunked_prefill_size,
             "nonce": config.nonce,
