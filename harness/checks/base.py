@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from harness.engines import Answer, EngineClient, GenerateRequest, ServerInfo
 from harness.errors import HarnessError
-from harness.topology import ParallelConfig
 from harness.verdict import CheckOutcome
 
 # Byte tokens: every builtin model's vocabulary begins with them, and real models hold at least as many.
@@ -57,11 +56,10 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckContext:
-    """What a check works with. `parallel` is what the suite asked for; None when only a URL was given."""
+    """What a check works with; `baseline` is None where nothing was declared or given to compare with."""
 
     client: EngineClient
     baseline: Baseline | None
-    parallel: ParallelConfig | None = None
 
     def need_baseline(self) -> Baseline:
         if self.baseline is None:

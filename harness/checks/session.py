@@ -60,7 +60,7 @@ class JobSession:
             baseline = None
         try:
             engine = self._engine_for(launch)
-            context = CheckContext(client=engine.client, baseline=baseline, parallel=launch.parallel)
+            context = CheckContext(client=engine.client, baseline=baseline)
             with engine.client.deadline(f"check {spec.name}", self._check_seconds()):
                 return check.run(spec.params, context)
         except HarnessError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import harness
@@ -56,6 +57,7 @@ def make_reports_folder(folder: Path) -> None:
         ) from None
 
 
+@cache
 def harness_sha() -> str:
     """The commit of the checkout that harness runs from, `+dirty` with uncommitted changes; else its version."""
     try:
