@@ -90,12 +90,13 @@ class RequestRefusedError(EngineError):
 
 
 class DeadlineError(HarnessError):
-    """A named deadline passed. `scope` is the innermost one that fired: `launch`, `check parity`, `job`."""
+    """A named deadline passed. `scope` is the innermost one that fired: `launch`, `check parity`, `job`;
+    `progress` says how far the work had come, where that is known."""
 
-    def __init__(self, scope: str, seconds: float) -> None:
+    def __init__(self, scope: str, seconds: float, *, progress: str = "") -> None:
         self.scope = scope
         self.seconds = seconds
-        super().__init__(f"deadline '{scope}' of {seconds:g} s passed")
+        super().__init__(f"deadline '{scope}' of {seconds:g} s passed {progress}".rstrip())
 
 
 class InfraError(HarnessError):

@@ -52,6 +52,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     help="inject this fault into the engine under test; may be repeated")  # fmt: skip
     group.addoption("--harness-engine-arg", action="append", default=[], metavar="NAME=VALUE",
                     help="an engine argument on top of the suite's, such as comm=gloo")  # fmt: skip
+    group.addoption("--harness-baseline-cache", default=None, metavar="DIR",
+                    help="where answers of dcp=1 are kept for later runs (default: nowhere)")  # fmt: skip
+    group.addoption("--harness-engine-sha", default=None, metavar="SHA",
+                    help="what the engine is known to be; nothing is cached for an unknown one")  # fmt: skip
+    group.addoption("--harness-gated-checks", default=1, type=int, metavar="N",
+                    help="accuracy checks of this run, which share one allowance of false alarms")  # fmt: skip
     group.addoption("--harness-attempt-dir", default=None, metavar="DIR",
                     help="where engine logs go (default: a folder that is kept only after a failure)")  # fmt: skip
 
@@ -124,15 +130,22 @@ class JobCollector(pytest.Collector):
         """The job's `JobSession`, made at first use: collecting must start nothing."""
         if self._session is None:
             from harness.checks import CHECKS
-            from harness.checks.session import JobSession
+            from harness.checks.reference_file import baselines_path
+            from harness.checks.session import JobSession, SessionOptions
 
+            option = self.config.getoption
             self._session = JobSession(
                 self.job,
                 checks=CHECKS,
-                logs=self._log_folder(),
-                faults=self.config.getoption("--harness-fault"),
-                engine_args=_pairs(
-                    self.config.getoption("--harness-engine-arg"), option="--harness-engine-arg"
+                options=SessionOptions(
+                    logs=self._log_folder(),
+                    faults=tuple(option("--harness-fault")),
+                    engine_args=_pairs(option("--harness-engine-arg"), option="--harness-engine-arg"),
+                    references=baselines_path(catalogue=self.job.catalogue),
+                    cache=_path(option("--harness-baseline-cache")),
+                    engine_sha=option("--harness-engine-sha"),
+                    gated_checks=option("--harness-gated-checks"),
+                    keep_questions=bool(option("--harness-attempt-dir")),
                 ),
             )
         return self._session
@@ -222,6 +235,10 @@ class Doorbell:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         os.write(self._descriptor, b".")
+
+
+def _path(given: str | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _pairs(given: list[str], *, option: str) -> dict[str, str]:

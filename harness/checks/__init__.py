@@ -2,14 +2,15 @@
 
 from types import MappingProxyType
 
-from harness.checks import active, batch, capacity, caps, drained, parity, rows
+from harness.checks import accuracy, active, batch, capacity, caps, decode_sanity, drained, parity, rows
+from harness.checks.asks import Ask, QuestionAsk, RequestGroup
 from harness.checks.base import (
     Baseline,
+    BaselineUse,
     Check,
     CheckContext,
     CheckResult,
     MissingBaselineError,
-    RequestGroup,
 )
 
 CHECKS: MappingProxyType[str, Check] = MappingProxyType(
@@ -20,16 +21,21 @@ CHECKS: MappingProxyType[str, Check] = MappingProxyType(
         "capacity": capacity,
         "caps": caps,
         "rows": rows,
+        "decode_sanity": decode_sanity,
+        "accuracy": accuracy,
         "drained": drained,
     }
 )
 
 __all__ = [
     "CHECKS",
+    "Ask",
     "Baseline",
+    "BaselineUse",
     "Check",
     "CheckContext",
     "CheckResult",
     "MissingBaselineError",
+    "QuestionAsk",
     "RequestGroup",
 ]

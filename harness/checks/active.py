@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from harness.checks.asks import RequestGroup
 from harness.checks.base import (
+    BaselineUse,
     CheckContext,
     CheckResult,
-    RequestGroup,
     failed,
     passed,
     random_prompt,
@@ -14,14 +15,14 @@ from harness.checks.base import (
 from harness.engines import GenerateRequest, RankInfo, ServerInfo
 from harness.suites import ActiveParams
 
-needs_baseline = False
+baseline_use = BaselineUse.NEVER
 
 # Collectives that only the merge of partial attention outputs makes at decode, by comm backend.
 MERGE_KINDS = {"ag_rs": ("all_gather", "reduce_scatter"), "a2a": ("all_gather", "all_to_all")}
 PROBE = GenerateRequest(input_ids=random_prompt(9, seed=1), max_new_tokens=4)
 
 
-def baseline_groups(params: ActiveParams) -> list[RequestGroup]:
+def baseline_asks(params: ActiveParams) -> list[RequestGroup]:
     return []
 
 

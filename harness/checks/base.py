@@ -1,24 +1,35 @@
-"""What a check is: a name, the requests it wants answered by the dcp=1 baseline, and a judgement.
+"""What a check is: a name, what it wants answered by the dcp=1 baseline, and a judgement.
 
-The runner collects `baseline_groups` of every check of a job, answers them on the baseline engine, stops that,
-launches the engine under test and calls `run`. A check raises only for faults of the engine or of time; what
+The runner collects `baseline_asks` of every check of a job, has them answered by the baseline engine, stops
+that, launches the engine under test and calls `run`. A check raises only for faults of the engine or of time; what
 it finds wrong it returns, with figures for the report.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
-from harness.engines import Answer, EngineClient, GenerateRequest, ServerInfo
+from harness.checks.asks import Answers, Ask, QuestionAsk, QuestionRuns, RequestGroup
+from harness.checks.question_log import QuestionLog
+from harness.checks.references import RecordedBaseline
+from harness.engines import Answer, EngineClient, ServerInfo
 from harness.errors import HarnessError
 from harness.verdict import CheckOutcome
 
 # Byte tokens: every builtin model's vocabulary begins with them, and real models hold at least as many.
 PROMPT_VOCABULARY = 256
 
-RequestGroup = tuple[GenerateRequest, ...]
+
+class BaselineUse(StrEnum):
+    """Whether a check compares with dcp=1."""
+
+    NEVER = "never"
+    OPTIONAL = "optional"  # it has something else to go by as well
+    REQUIRED = "required"
 
 
 class MissingBaselineError(HarnessError):
@@ -36,13 +47,13 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What the dcp=1 engine said: its capacity and its answers, by the group of requests as it was sent.
+    """What the dcp=1 engine said: its capacity, and its answers by what was asked.
 
     `origin` is told in reports: how the baseline came about and what it cost.
     """
 
     info: ServerInfo
-    answers: dict[RequestGroup, tuple[Answer, ...]]
+    answers: dict[Ask, Answers]
     origin: str
 
     def of(self, group: RequestGroup) -> tuple[Answer, ...]:
@@ -51,15 +62,34 @@ class Baseline:
             raise MissingBaselineError(
                 f"the dcp=1 baseline was not asked for this group of {len(group)} requests"
             )
-        return self.answers[group]
+        return self.answers[group]  # type: ignore[return-value]  # a group has answers of requests
+
+    def runs_of(self, ask: QuestionAsk) -> QuestionRuns:
+        """Raises MissingBaselineError where the plan was not asked."""
+        if ask not in self.answers:
+            raise MissingBaselineError(
+                f"the dcp=1 baseline was not asked these {len(ask.plan.items)} questions"
+            )
+        return self.answers[ask]  # type: ignore[return-value]  # a plan has records of questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckContext:
-    """What a check works with; `baseline` is None where nothing was declared or given to compare with."""
+    """What a check works with; `baseline` is None where nothing was declared or given to compare with.
+
+    `model` is the engine's model as the suite names it (None: ask the engine). `references` are the recorded
+    baselines, `log` takes what became of each question, `gated_checks` counts the checks of this run that share
+    one allowance of false alarms. `ask_more` has the baseline answer what was not asked before; the engine under
+    test may be gone after that, for the two may share their devices.
+    """
 
     client: EngineClient
     baseline: Baseline | None
+    model: str | None = None
+    references: tuple[RecordedBaseline, ...] = ()
+    log: QuestionLog = field(default_factory=lambda: QuestionLog(None))
+    gated_checks: int = 1
+    ask_more: Callable[[Ask], Baseline] | None = None
 
     def need_baseline(self) -> Baseline:
         if self.baseline is None:
@@ -72,10 +102,10 @@ class CheckContext:
 class Check(Protocol):
     """One module of this package. `params` is the model of the same name in `suites.check_params`."""
 
-    needs_baseline: bool
+    baseline_use: BaselineUse
 
-    def baseline_groups(self, params: Any) -> list[RequestGroup]:
-        """Requests to ask of the baseline; each group is sent as one batch."""
+    def baseline_asks(self, params: Any) -> Sequence[Ask]:
+        """What to ask of the baseline; each group of requests is sent as one batch."""
         ...
 
     def run(self, params: Any, context: CheckContext) -> CheckResult:

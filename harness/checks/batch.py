@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from harness.checks.base import CheckContext, CheckResult, RequestGroup, failed, passed, random_prompt
+from harness.checks.asks import RequestGroup
+from harness.checks.base import (
+    BaselineUse,
+    CheckContext,
+    CheckResult,
+    failed,
+    passed,
+    random_prompt,
+)
 from harness.checks.compare import Difference, beyond, compare, unfinished, worst
 from harness.engines import Answer, GenerateRequest
 from harness.suites import BatchParams
 
-needs_baseline = True
+baseline_use = BaselineUse.REQUIRED
 
 SHOWN = 3
 
 
-def baseline_groups(params: BatchParams) -> list[RequestGroup]:
+def baseline_asks(params: BatchParams) -> list[RequestGroup]:
     return [_group(params, size) for size in dict.fromkeys(params.sizes)]
 
 

@@ -6,14 +6,15 @@ DCP group, so dcp=N holds N · row_bytes(1) / row_bytes(N) times the tokens of d
 
 from __future__ import annotations
 
-from harness.checks.base import CheckContext, CheckResult, RequestGroup, failed, passed, unproven
+from harness.checks.asks import RequestGroup
+from harness.checks.base import BaselineUse, CheckContext, CheckResult, failed, passed, unproven
 from harness.engines import ServerInfo
 from harness.suites import CapacityParams
 
-needs_baseline = True
+baseline_use = BaselineUse.REQUIRED
 
 
-def baseline_groups(params: CapacityParams) -> list[RequestGroup]:
+def baseline_asks(params: CapacityParams) -> list[RequestGroup]:
     return []
 
 

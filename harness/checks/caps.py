@@ -7,10 +7,11 @@ page being the widened one; here pages are counted out one by one.
 
 from __future__ import annotations
 
+from harness.checks.asks import RequestGroup
 from harness.checks.base import (
+    BaselineUse,
     CheckContext,
     CheckResult,
-    RequestGroup,
     failed,
     passed,
     random_prompt,
@@ -21,10 +22,10 @@ from harness.engines import GenerateRequest, ServerInfo
 from harness.errors import RequestRefusedError
 from harness.suites import CapsParams
 
-needs_baseline = False
+baseline_use = BaselineUse.NEVER
 
 
-def baseline_groups(params: CapsParams) -> list[RequestGroup]:
+def baseline_asks(params: CapsParams) -> list[RequestGroup]:
     return []
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from harness.checks.base import CheckContext, CheckResult, RequestGroup, failed, passed, unproven
+from harness.checks.asks import RequestGroup
+from harness.checks.base import BaselineUse, CheckContext, CheckResult, failed, passed, unproven
 from harness.engines import ServerInfo
 from harness.suites import DrainedParams
 
-needs_baseline = False
+baseline_use = BaselineUse.NEVER
 
 
-def baseline_groups(params: DrainedParams) -> list[RequestGroup]:
+def baseline_asks(params: DrainedParams) -> list[RequestGroup]:
     return []
 
 

@@ -6,18 +6,26 @@ known DCP fault that touches numbers moves some logprob by more than 1e-2.
 
 from __future__ import annotations
 
-from harness.checks.base import CheckContext, CheckResult, RequestGroup, failed, passed, random_prompt
+from harness.checks.asks import RequestGroup
+from harness.checks.base import (
+    BaselineUse,
+    CheckContext,
+    CheckResult,
+    failed,
+    passed,
+    random_prompt,
+)
 from harness.checks.compare import Difference, beyond, compare, unfinished, worst
 from harness.engines import GenerateRequest
 from harness.suites import ParityParams
 
-needs_baseline = True
+baseline_use = BaselineUse.REQUIRED
 
 # Enough to see a pattern (every length? only ragged ones?) without flooding the report.
 SHOWN = 5
 
 
-def baseline_groups(params: ParityParams) -> list[RequestGroup]:
+def baseline_asks(params: ParityParams) -> list[RequestGroup]:
     return [(_request(params, length),) for length in params.lengths]
 
 
@@ -26,7 +34,7 @@ def run(params: ParityParams, context: CheckContext) -> CheckResult:
     every: list[Difference] = []
     bad: list[Difference] = []
     short: list[str] = []
-    for group in baseline_groups(params):
+    for group in baseline_asks(params):
         request = group[0]
         (reference,) = baseline.of(group)
         answer = context.client.generate(request)

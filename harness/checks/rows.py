@@ -10,10 +10,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from harness.checks.asks import RequestGroup
 from harness.checks.base import (
+    BaselineUse,
     CheckContext,
     CheckResult,
-    RequestGroup,
     failed,
     passed,
     random_prompt,
@@ -24,12 +25,12 @@ from harness.engines import EngineClient, GenerateRequest, KVRows
 from harness.errors import HarnessError, RequestRefusedError
 from harness.suites import RowsParams
 
-needs_baseline = False
+baseline_use = BaselineUse.NEVER
 
 SHOWN = 4
 
 
-def baseline_groups(params: RowsParams) -> list[RequestGroup]:
+def baseline_asks(params: RowsParams) -> list[RequestGroup]:
     return []
 
 

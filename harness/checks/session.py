@@ -1,44 +1,62 @@
 """One job's checks against one engine at a time: baseline first, then the engine under test.
 
-Phases: (1) before the first check, everything that any check wants from dcp=1 is asked of baseline engines,
-which are stopped again; (2) the engine under test is launched and kept as long as checks want the same
-launch; (3) `close` stops what runs. Failure rule: a launch that failed is not tried again, every later check
-that needs it repeats the reason; an engine that died stays dead. A baseline that failed is an error of the
-checks that compare, and of no other.
+Phases: (1) before the first check, everything that any check wants from dcp=1 is taken from the cache or asked
+of baseline engines, which are stopped again; (2) the engine under test is launched and kept as long as checks
+want the same launch; a check that wants more of the baseline in between has the two change places; (3) `close`
+stops what runs. Failure rule: a launch that failed is not tried again, every later check that needs it repeats
+the reason; an engine that died stays dead. A baseline that failed is an error of the checks that compare, and of
+no other.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from harness.checks.base import Baseline, Check, CheckContext, CheckResult, RequestGroup
+from harness.checks.asks import Answers, Ask, ask_engine, complete, log_answers
+from harness.checks.base import Baseline, BaselineUse, Check, CheckContext, CheckResult
+from harness.checks.baseline_cache import BaselineCache, machine_kind
+from harness.checks.launches import as_check_wants, to_launch
+from harness.checks.question_log import QuestionLog
+from harness.checks.reference_file import load_baselines
 from harness.engines import LaunchSpec, ReferenceEngine
 from harness.engines.arguments import ArgValue
 from harness.errors import DeadlineError, EngineDiedError, EngineError, HarnessError
-from harness.suites import CheckSpec, EngineSpec, Job
-from harness.verdict import CheckOutcome
+from harness.suites import CheckSpec, Job
+from harness.verdict import QUESTIONS_FILE, CheckOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What a run adds to a job. `logs` is the folder for engine logs; `references` the file of recorded baselines
+    and `cache` the folder of cached ones (None: none). `engine_sha` is what the engine is known to be, and
+    `gated_checks` how many checks of the run share one allowance of false alarms."""
+
+    logs: Path
+    faults: tuple[str, ...] = ()
+    engine_args: Mapping[str, ArgValue] = field(default_factory=dict)
+    references: Path | None = None
+    cache: Path | None = None
+    engine_sha: str | None = None
+    gated_checks: int = 1
+    # Only a job of a run has its question records read and kept.
+    keep_questions: bool = False
 
 
 class JobSession:
-    """Runs the checks of one job in one process. `logs` is a folder for engine logs."""
+    """Runs the checks of one job in one process."""
 
-    def __init__(
-        self,
-        job: Job,
-        *,
-        checks: Mapping[str, Check],
-        logs: Path,
-        faults: Sequence[str] = (),
-        engine_args: Mapping[str, ArgValue] | None = None,
-    ) -> None:
+    def __init__(self, job: Job, *, checks: Mapping[str, Check], options: SessionOptions) -> None:
         self._job = job
         self._checks = checks
-        self._logs = logs
-        self._faults = tuple(faults)
-        self._engine_args = dict(engine_args or {})
+        self._options = options
+        self._log = QuestionLog(options.logs / QUESTIONS_FILE if options.keep_questions else None)
+        self._cache = BaselineCache(
+            folder=options.cache, engine_sha=options.engine_sha, machine=machine_kind(job.needs.gpu)
+        )
         self._launches = 0
         self._engine: ReferenceEngine | None = None
         self._refused: list[tuple[LaunchSpec, HarnessError]] = []
@@ -53,20 +71,31 @@ class JobSession:
         try:
             launch, baseline = self._launch_of(spec), self._baseline_of(spec)
         except HarnessError as error:
-            return _error_of(error)
+            return error_result(error)
         if isinstance(baseline, HarnessError):
-            if check.needs_baseline:
-                return _error_of(baseline, about="baseline: ")
+            if check.baseline_use is not BaselineUse.NEVER:
+                return error_result(baseline, about="baseline: ")
             baseline = None
         try:
             engine = self._engine_for(launch)
-            context = CheckContext(client=engine.client, baseline=baseline)
             with engine.client.deadline(f"check {spec.name}", self._check_seconds()):
-                return check.run(spec.params, context)
+                return check.run(spec.params, self._context(spec, engine, baseline))
         except HarnessError as error:
             if isinstance(error, DeadlineError) and self._engine is not None:
                 self._engine.dump_stacks()
-            return _error_of(error)
+            return error_result(error)
+
+    def _context(self, spec: CheckSpec, engine: ReferenceEngine, baseline: Baseline | None) -> CheckContext:
+        references = self._options.references
+        return CheckContext(
+            client=engine.client,
+            baseline=baseline,
+            model=engine.spec.model,
+            references=() if references is None else load_baselines(references),
+            log=self._log,
+            gated_checks=self._options.gated_checks,
+            ask_more=None if baseline is None else partial(self._ask_more, spec),
+        )
 
     def close(self) -> None:
         """Stop the engine, if one runs. Safe to call twice."""
@@ -76,7 +105,7 @@ class JobSession:
 
     def logs(self) -> list[Path]:
         """The engine logs written so far, in the order of the launches."""
-        return sorted(self._logs.glob("*-tp*.log"))
+        return sorted(self._options.logs.glob("*-tp*.log"))
 
     def _check_seconds(self) -> float:
         """What the job's time leaves once both launches took all of theirs; the loader proved it positive."""
@@ -96,22 +125,9 @@ class JobSession:
             raise EngineError(
                 f"check {spec.name} needs an engine, and profile {self._job.profile} declares none"
             )
-        launch = self._to_launch(engine, faults=() if baseline else self._faults)
-        model = getattr(spec.params, "model", None) or launch.model
-        return replace(launch.with_args(dtype=getattr(spec.params, "dtype", None)), model=model)
-
-    def _to_launch(self, engine: EngineSpec, *, faults: tuple[str, ...]) -> LaunchSpec:
-        parallel = engine.parallel.config()
-        return LaunchSpec(
-            kind=engine.kind.value,
-            model=engine.model,
-            parallel=parallel,
-            args={**engine.args, **self._engine_args},
-            env=engine.env,
-            launch_timeout_s=engine.launch_timeout,
-            # A fault is a regression of the engine under test; with dcp 1 there is nothing to regress.
-            faults=faults if parallel.dcp_size > 1 else (),
-        )
+        options = self._options
+        launch = to_launch(engine, args=options.engine_args, faults=() if baseline else options.faults)
+        return as_check_wants(launch, spec.params)
 
     def _engine_for(self, launch: LaunchSpec) -> ReferenceEngine:
         self._raise_if_refused(launch)
@@ -125,7 +141,7 @@ class JobSession:
     def _launch(self, launch: LaunchSpec, *, name: str) -> ReferenceEngine:
         self._launches += 1
         parallel = launch.parallel
-        log = self._logs / f"{self._launches}-{name}-tp{parallel.tp_size}-dcp{parallel.dcp_size}.log"
+        log = self._options.logs / f"{self._launches}-{name}-tp{parallel.tp_size}-dcp{parallel.dcp_size}.log"
         try:
             return ReferenceEngine.launch(launch, log=log)
         except HarnessError as error:
@@ -139,47 +155,74 @@ class JobSession:
 
     def _ask_baselines(self) -> None:
         """Ask what has not been asked yet: everything before the first check, nothing after it."""
-        for launch, groups in self._wanted_baselines():
+        for launch, asks in self._wanted_baselines():
             if any(done == launch for done, _ in self._baselines):
                 continue
             try:
-                self._baselines.append((launch, self._ask(launch, groups)))
+                self._baselines.append((launch, self._ask(launch, asks)))
             except HarnessError as error:
                 self._baselines.append((launch, error))
 
-    def _wanted_baselines(self) -> list[tuple[LaunchSpec, list[RequestGroup]]]:
+    def _wanted_baselines(self) -> list[tuple[LaunchSpec, list[Ask]]]:
         """Every baseline launch of this job with all that is asked of it."""
-        wanted: list[tuple[LaunchSpec, list[RequestGroup]]] = []
+        wanted: list[tuple[LaunchSpec, list[Ask]]] = []
         if self._job.baseline is None:
             return wanted
         for spec in self._job.checks:
             check = self._checks.get(spec.name)
-            if check is None or not check.needs_baseline:
+            if check is None or check.baseline_use is BaselineUse.NEVER:
                 continue
             launch = self._launch_of(spec, baseline=True)
-            groups = next((groups for known, groups in wanted if known == launch), None)
-            if groups is None:
-                wanted.append((launch, groups := []))
-            groups += [group for group in check.baseline_groups(spec.params) if group not in groups]
+            asks = next((asks for known, asks in wanted if known == launch), None)
+            if asks is None:
+                wanted.append((launch, asks := []))
+            asks += [ask for ask in _asks_of(check, spec) if ask not in asks]
         return wanted
 
-    def _ask(self, launch: LaunchSpec, groups: list[RequestGroup]) -> Baseline:
+    def _ask_more(self, spec: CheckSpec, ask: Ask) -> Baseline:
+        """The engine under test makes room for the baseline; whoever needs it next launches it again."""
+        launch = self._launch_of(spec, baseline=True)
+        self._raise_if_refused(launch)
+        self.close()
+        return self._ask(launch, [ask])
+
+    def _ask(self, launch: LaunchSpec, asks: Sequence[Ask]) -> Baseline:
+        """What this engine answered before, and the rest asked now."""
+        cached = self._cache.find(launch, asks)
+        known = {} if cached is None else cached.answers
+        for answers in known.values():
+            log_answers(answers, self._log)
+        if cached is not None and len(known) == len(asks):
+            return Baseline(info=cached.info, answers=known, origin=f"cached, asked on {cached.asked_on}")
+        return self._ask_now(launch, [ask for ask in asks if ask not in known], known=known)
+
+    def _ask_now(self, launch: LaunchSpec, asks: Sequence[Ask], *, known: dict[Ask, Answers]) -> Baseline:
         """Answer everything on one baseline engine, then stop it: its devices are the next engine's."""
         begin = time.monotonic()
         engine = self._launch(launch, name="baseline")
         try:
             with engine.client.deadline("baseline", self._check_seconds()):
-                answers = {group: tuple(engine.client.generate_batch(list(group))) for group in groups}
+                answers = {ask: ask_engine(engine.client, ask, log=self._log) for ask in asks}
                 info = engine.client.server_info()
-            return Baseline(info=info, answers=answers, origin=f"fresh, +{time.monotonic() - begin:.0f} s")
         except DeadlineError:
             engine.dump_stacks()
             raise
         finally:
             engine.stop()
+        self._cache.keep(launch, info, {ask: given for ask, given in answers.items() if complete(given)})
+        origin = f"fresh, +{time.monotonic() - begin:.0f} s"
+        return Baseline(info=info, answers={**known, **answers}, origin=origin)
 
 
-def _error_of(error: HarnessError, *, about: str = "") -> CheckResult:
+def _asks_of(check: Check, spec: CheckSpec) -> Sequence[Ask]:
+    """What the check wants asked; where its data cannot be had, `run` says so again, to that check alone."""
+    try:
+        return check.baseline_asks(spec.params)
+    except HarnessError:
+        return ()
+
+
+def error_result(error: HarnessError, *, about: str = "") -> CheckResult:
     """The `error` result of an exception, with the facts that its type carries."""
     died = "engine died: " if isinstance(error, EngineDiedError) else ""
     return _error(

@@ -25,7 +25,12 @@ def engine() -> None:
 def serve(
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks, one process each.")] = DEFAULTS.tp,
     dcp: Annotated[int, typer.Option(help="Decode-context-parallel size; divides --tp.")] = DEFAULTS.dcp,
-    model: Annotated[str, typer.Option(help="Model id, such as builtin:random-gqa.")] = DEFAULTS.model,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="builtin:random-gqa, builtin:sums-gqa (trained), another built-in, or a file *.safetensors."
+        ),
+    ] = DEFAULTS.model,
     page_size: Annotated[int, typer.Option(help="KV rows in a page of one rank.")] = DEFAULTS.page_size,
     interleave: Annotated[
         int, typer.Option(help="Consecutive tokens that one rank owns; divides --page-size.")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from harness.checks import Baseline, Check, CheckResult
+    from harness.checks import Check
     from harness.suites import CheckParams, MarkedDict
 
 # Long enough for any check at small size, short enough that a hung engine is noticed.
@@ -20,6 +21,19 @@ def evaluate(
     url: Annotated[str, typer.Option(help="Engine under test, such as http://127.0.0.1:30000.")],
     baseline_url: Annotated[
         str | None, typer.Option(help="The same engine at dcp 1; needed by checks that compare.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="For accuracy: sums or gsm8k; the same as -p task=NAME.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="For accuracy: path or URL of the data; the same as -p data=PLACE."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="What the engine serves, where it does not say so itself.")
+    ] = None,
+    baselines: Annotated[
+        Path | None, typer.Option(help="File of recorded baselines (default: configs/baselines.yaml).")
     ] = None,
     params: Annotated[
         list[str] | None,
@@ -35,16 +49,21 @@ def evaluate(
     """Run one check against a running engine. Exit 0 passed, 1 failed or not reachable, 3 when it proves nothing.
 
     Example: harness eval parity --url http://127.0.0.1:30000 --baseline-url http://127.0.0.1:30001
-    """
-    from rich.console import Console
 
+    Example: harness eval accuracy --url http://127.0.0.1:30000 --task gsm8k --data test.jsonl
+    """
+    from harness.cli.evaluation import Engines, evaluate_check
     from harness.cli.output import print_json
 
-    module, parsed = _resolve(check, params or [])
-    seconds = _seconds(timeout)
-    _check_urls(check, url, baseline_url, compares=module.needs_baseline)
-    with Console(stderr=True).status(f"{check} on {url}"):
-        result = _run(module, parsed, check=check, url=url, baseline_url=baseline_url, seconds=seconds)
+    short = {"task": task, "data": data}
+    given = [
+        *(params or []),
+        *(f"{name}={json.dumps(value)}" for name, value in short.items() if value is not None),
+    ]
+    module, parsed = _resolve(check, given)
+    engines = Engines(url=url, baseline_url=baseline_url, model=model, baselines=baselines)
+    engines.check(check, module.baseline_use)
+    result = evaluate_check(check, module, parsed, engines=engines, seconds=_seconds(timeout))
     if as_json:
         figures = {"name": check, "outcome": result.outcome.value, "message": result.message}
         print_json({"schema": 1, **figures, "figures": result.figures})
@@ -65,8 +84,7 @@ def _resolve(check: str, given: list[str]) -> tuple[Check, CheckParams]:
 
     if check not in CHECKS:
         near = ", ".join(get_close_matches(check, CHECKS, cutoff=0.5)) or ", ".join(CHECKS)
-        why = "is not implemented by this release" if check in CHECK_PARAMS else "does not exist"
-        raise UsageError(f"check {check!r} {why}; near names: {near}")
+        raise UsageError(f"check {check!r} does not exist; near names: {near}")
     model, values = CHECK_PARAMS[check], _values(given)
     try:
         return CHECKS[check], model.model_validate(values)
@@ -104,55 +122,3 @@ def _seconds(timeout: str) -> float:
         return parse_duration(timeout)
     except ValueError as error:
         raise UsageError(f"--timeout: {error}") from None
-
-
-def _check_urls(check: str, url: str, baseline_url: str | None, *, compares: bool) -> None:
-    from urllib.parse import urlsplit
-
-    from harness.errors import UsageError
-
-    if compares and baseline_url is None:
-        raise UsageError(f"check {check} compares with an engine at dcp 1; give it with --baseline-url")
-    for option, given in (("--url", url), ("--baseline-url", baseline_url)):
-        try:
-            parts = urlsplit(given or "http://none")
-            right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port or an IPv6 address that is none
-            right = False
-        if not right or given == "":
-            raise UsageError(f"{option} is {given!r}; allowed: an address such as http://127.0.0.1:30000")
-
-
-def _run(
-    module: Check, params: CheckParams, *, check: str, url: str, baseline_url: str | None, seconds: float
-) -> CheckResult:
-    from harness.checks import CheckContext
-    from harness.engines import EngineClient
-
-    baseline = _ask_baseline(module, params, url=baseline_url, seconds=seconds) if baseline_url else None
-    client = EngineClient(url)
-    try:
-        with client.deadline(f"check {check}", seconds):
-            return module.run(params, CheckContext(client=client, baseline=baseline))
-    finally:
-        client.close()
-
-
-def _ask_baseline(module: Check, params: CheckParams, *, url: str, seconds: float) -> Baseline:
-    from harness.checks import Baseline
-    from harness.engines import EngineClient
-    from harness.errors import UsageError
-
-    client = EngineClient(url)
-    try:
-        with client.deadline("baseline", seconds):
-            info = client.server_info()
-            if info.dcp_size != 1:
-                raise UsageError(
-                    f"--baseline-url {url} runs at dcp {info.dcp_size}; a baseline runs at dcp 1"
-                )
-            groups = module.baseline_groups(params)
-            answers = {group: tuple(client.generate_batch(list(group))) for group in groups}
-            return Baseline(info=info, answers=answers, origin=f"asked now at {url}")
-    finally:
-        client.close()

@@ -58,16 +58,24 @@ def make_reports_folder(folder: Path) -> None:
 
 
 @cache
-def harness_sha() -> str:
-    """The commit of the checkout that harness runs from, `+dirty` with uncommitted changes; else its version."""
+def harness_sha(*, ignoring: Path | None = None) -> str:
+    """The commit of the checkout that harness runs from, `+dirty` with uncommitted changes (but for those of the
+    file `ignoring`); else its version."""
     try:
         commit = _git("rev-parse", "HEAD")
-        dirty = bool(_git("status", "--porcelain", "--untracked-files=no"))
+        dirty = bool(_git("status", "--porcelain", "--untracked-files=no", "--", *_but(ignoring)))
     except (OSError, subprocess.CalledProcessError):
         from importlib.metadata import version
 
         return f"version {version('harness')}"
     return commit + ("+dirty" if dirty else "")
+
+
+def _but(file: Path | None) -> list[str]:
+    """The words by which git leaves out a file of the checkout."""
+    if file is None or not file.absolute().is_relative_to(CHECKOUT):
+        return []
+    return [f":(exclude){file.absolute().relative_to(CHECKOUT)}"]
 
 
 def _git(*args: str) -> str:

@@ -49,6 +49,9 @@ def run(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Start nothing new after a failure.")
     ] = False,
+    fresh_baselines: Annotated[
+        bool, typer.Option("--fresh-baselines", help="Ask dcp=1 anew, also what is in the cache.")
+    ] = False,
     allow_flaky: Annotated[
         bool, typer.Option("--allow-flaky", help="Do not fail the run for flaky jobs.")
     ] = False,
@@ -80,6 +83,7 @@ def run(
         faults=known_faults(fault or []),
         engine_args=known_engine_args(split_commas(engine_arg or [])),
         engine_shas=_engine_shas(),
+        fresh_baselines=fresh_baselines,
     )
     ready = working_pools(pools, only=pool)
     _check_reach(jobs, ready, options=options)

@@ -33,6 +33,18 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A text that continues a text. `finish_reason` is OpenAI's: `length` where the token limit cut it off,
+    `stop` where the model or a stop string ended it. `tokens` and `prompt_tokens` are 0 where an engine does
+    not count them."""
+
+    text: str
+    tokens: int
+    finish_reason: str
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:
     """The live topology of one rank as it told it itself. `collectives` counts calls by group, then kind."""
 
@@ -52,7 +64,8 @@ class ServerInfo:
     """`max_total_num_tokens` is aggregate over a DCP group, whatever the engine itself reports.
 
     `capped_by_argument` says that an argument, and not the bytes of the pool, decided it; `context_length` is
-    the longest prompt plus answer that the model takes, None where the engine does not tell.
+    the longest prompt plus answer that the model takes, None where the engine does not tell; `model` is what
+    was loaded, whatever name it is served by, empty where the engine does not tell.
     """
 
     max_total_num_tokens: int
@@ -68,6 +81,7 @@ class ServerInfo:
     capped_by_argument: bool
     ranks: tuple[RankInfo, ...] | None
     raw: dict[str, Any] = field(repr=False)
+    model: str = ""
 
     @property
     def widened_page_size(self) -> int:

@@ -7,22 +7,34 @@ that breaks asks `why_dead`, so that a check reports the rank that was killed an
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 
 from harness.containment import Deadline
-from harness.engines.base import Answer, GenerateRequest, KVRows, ServerInfo
-from harness.engines.wire import generate_body, parse_answer, parse_kv_rows, parse_server_info
+from harness.engines.base import Answer, Completion, GenerateRequest, KVRows, ServerInfo
+from harness.engines.wire import (
+    completion_body,
+    first_model,
+    generate_body,
+    parse_answer,
+    parse_completion,
+    parse_kv_rows,
+    parse_server_info,
+)
 from harness.errors import DeadlineError, EngineDiedError, EngineError, RequestRefusedError
 
 # Without a check's deadline (a probe from the command line) no call may hang for ever.
 DEFAULT_CALL_SECONDS = 60.0
 # A burst of 257 requests opens that many sockets at once only where each is streamed; no limit of our own.
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=8)
+LIMITS = httpx.Limits(max_connections=None)
+# One connection a call. The pool may close a kept one that it has just given to another thread (httpcore #1110),
+# and an engine may close it as a request is on its way: both look like an engine that died.
+HEADERS = {"connection": "close"}
 
 
 def _unknown_death() -> str:
@@ -39,8 +51,10 @@ class EngineClient:
     def __init__(self, url: str, *, why_dead: Callable[[], str] = _unknown_death) -> None:
         self.url = url.rstrip("/")
         self._why_dead = why_dead
-        self._http = httpx.Client(base_url=self.url, limits=LIMITS, trust_env=False)
+        self._http = httpx.Client(base_url=self.url, limits=LIMITS, headers=HEADERS, trust_env=False)
         self._deadline: Deadline | None = None
+        self._model: str | None = None
+        self._model_lock = threading.Lock()
 
     def close(self) -> None:
         self._http.close()
@@ -65,6 +79,34 @@ class EngineClient:
         if len(answers) != len(requests):
             raise EngineError(f"/generate answered {len(answers)} of {len(requests)} requests")
         return [parse_answer(answer) for answer in answers]
+
+    def complete(
+        self, prompt: str, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0
+    ) -> Completion:
+        """Continue a text, by the OpenAI interface: the one that SGLang, vLLM and the reference engine share."""
+        body = completion_body(
+            prompt,
+            model=self._served_model(),
+            max_new_tokens=max_new_tokens,
+            stop=stop,
+            temperature=temperature,
+        )
+        return parse_completion(self._json("POST", "/v1/completions", body))
+
+    def _served_model(self) -> str:
+        """The model's name as the engine wants to hear it, asked once; "" where no list of models is served.
+
+        vLLM refuses a name that it does not serve, and older releases a request without one.
+        """
+        with self._model_lock:
+            if self._model is None:
+                try:
+                    self._model = first_model(self._json("GET", "/v1/models"))
+                except RequestRefusedError as error:
+                    if error.status != httpx.codes.NOT_FOUND:
+                        raise
+                    self._model = ""
+            return self._model
 
     def stream(self, request: GenerateRequest, *, rid: str) -> Iterator[int]:
         """Yield the number of tokens so far, once per streamed event. Closing the iterator aborts the request."""
@@ -139,6 +181,8 @@ class EngineClient:
         except httpx.TransportError as error:
             why = self._why_dead() or f"{self.url} cannot be reached: {error}"
             raise EngineDiedError(why) from error
+        except httpx.DecodingError as error:
+            raise EngineError(f"{self.url} sent a body that cannot be unpacked: {error}") from error
 
     def _refuse(self, answer: httpx.Response) -> None:
         if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and (why := self._why_dead()):

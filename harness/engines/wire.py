@@ -1,11 +1,16 @@
-"""The JSON of SGLang's HTTP surface, as the reference engine speaks it, to and from `engines.base`. No I/O."""
+"""The JSON of SGLang's HTTP surface, as the reference engine speaks it, to and from `engines.base`. No I/O.
+
+`/v1/completions` and `/v1/models` are OpenAI's and vLLM's too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from harness.engines.base import (
     Answer,
+    Completion,
     GenerateRequest,
     HeldRow,
     InFlight,
@@ -58,6 +63,44 @@ def parse_answer(body: dict[str, Any]) -> Answer:
         ) from error
 
 
+def completion_body(
+    prompt: str, *, model: str, max_new_tokens: int, stop: Sequence[str], temperature: float
+) -> dict[str, Any]:
+    """The `/v1/completions` body of one prompt. Without a model the field is left out, as is an empty `stop`."""
+    body: dict[str, Any] = {"prompt": prompt, "max_tokens": max_new_tokens, "temperature": temperature}
+    if stop:
+        body["stop"] = list(stop)
+    return {"model": model, **body} if model else body
+
+
+def parse_completion(body: Any) -> Completion:
+    """One `/v1/completions` answer. Raises EngineError where the text or the reason of its end is missing."""
+    try:
+        (choice,) = body["choices"]
+        text, reason = choice["text"], choice["finish_reason"]
+        if not isinstance(text, str) or not isinstance(reason, str):
+            raise TypeError("text and finish_reason are strings")
+        usage = body.get("usage") or {}
+        return Completion(
+            text=text,
+            tokens=int(usage.get("completion_tokens") or 0),
+            finish_reason=reason,
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise EngineError(
+            f"/v1/completions answered without what was asked for: {error!r} in {body!r:.300}"
+        ) from error
+
+
+def first_model(body: Any) -> str:
+    """The name that `/v1/models` lists first: what the engine was launched with; adapters come after it."""
+    try:
+        return str(body["data"][0]["id"])
+    except (KeyError, TypeError, IndexError) as error:
+        raise EngineError(f"/v1/models lists no model: {body!r:.300}") from error
+
+
 def parse_server_info(body: dict[str, Any]) -> ServerInfo:
     """`/server_info` of the reference engine. An engine without per-rank proof has no `ranks`."""
     try:
@@ -76,6 +119,8 @@ def parse_server_info(body: dict[str, Any]) -> ServerInfo:
             capped_by_argument=body.get("max_total_tokens") is not None,
             ranks=None if ranks is None else tuple(_rank_info(rank) for rank in ranks),
             raw=body,
+            # SGLang's word for it is the second one.
+            model=str(body.get("model") or body.get("model_path") or ""),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise EngineError(f"/server_info lacks what checks rely on: {error!r}") from error

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeAlias
 
 from harness.execution.options import RunOptions
@@ -24,6 +24,7 @@ class Launch:
     scratch: Path
     devices: tuple[str, ...]
     doorbell: int
+    baseline_cache: Path | None = None
     options: RunOptions
 
 
@@ -45,19 +46,25 @@ def pytest_command(launch: Launch) -> list[str]:
         *("-p", "no:harness", "-p", "harness.pytest_plugin"),
         # Jobs run side by side in one checkout; the cache is the only thing pytest writes there.
         *("-p", "no:cacheprovider"),
-        *("--harness-catalogue", str(catalogue_of(job))),
+        *("--harness-catalogue", str(job.catalogue)),
         *("--harness-profile", str(job.profile)),
         *(part for key, value in job.matrix.items() for part in ("--harness-matrix", f"{key}={value}")),
         *(part for fault in options.faults for part in ("--harness-fault", fault)),
         *(part for arg in options.engine_args for part in ("--harness-engine-arg", arg)),
+        *_identity(launch),
+        *("--harness-gated-checks", str(options.gated_checks)),
         *("--harness-attempt-dir", str(launch.attempt_dir)),
         *("--report-log", str(launch.events)),
     ]
 
 
-def catalogue_of(job: Job) -> Path:
-    """The folder that the suite's name is relative to: as many folders up as the name has parts."""
-    return job.suite_path.parents[len(PurePosixPath(job.suite).parts) - 1]
+def _identity(launch: Launch) -> list[str]:
+    """What lets a job use the cache of baselines: a place for it, and what the engine is known to be."""
+    engine, cache = launch.job.engine, launch.baseline_cache
+    sha = None if engine is None else launch.options.engine_shas.get(engine.kind.value)
+    if cache is None or sha is None:
+        return []
+    return ["--harness-baseline-cache", str(cache), "--harness-engine-sha", sha]
 
 
 def job_environment(launch: Launch, *, outer: Mapping[str, str] = os.environ) -> dict[str, str]:

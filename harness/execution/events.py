@@ -1,7 +1,9 @@
-"""Reading what a job streams: `events.jsonl`, written line by line by pytest-reportlog while the job runs.
+"""Reading what a job streams: `events.jsonl`, written line by line by pytest-reportlog while the job runs, and
+`questions.jsonl`, written batch by batch by the checks that ask scored questions.
 
 `EventTail` hands out the complete lines that are new since the last look; a line that the job is still
-writing, or never finished because it was killed, stays behind. `read_event` turns one line into findings.
+writing, or never finished because it was killed, stays behind. `read_event` turns one line into findings,
+`read_questions` many into question records.
 What harness's own pytest plugin says travels in the user property `harness_check` of a report:
 {"name", "outcome", "message", "figures", "seconds"}; the figure `deadline` of an errored check names the
 deadline inside the job that passed.
@@ -18,10 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.verdict import RED_CHECKS, CheckOutcome, CheckRecord
+from harness.verdict import RED_CHECKS, AskedQuestion, CheckOutcome, CheckRecord, decode_question
 
 # A traceback's message can hold a whole tensor; the log keeps all of it.
 MESSAGE_LIMIT = 4000
+
+# What a line that is not as it should be can raise.
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 # What pytest calls the outcome of a phase, for tests that say nothing themselves.
 CALL_OUTCOMES = {
@@ -62,10 +67,26 @@ def read_event(line: bytes) -> list[CheckRecord]:
         if kind == "TestReport":
             return _test_report(event)
         return _collect_report(event) if kind == "CollectReport" else []
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        text = line[:200].decode(errors="replace")
-        message = f"an event of the job cannot be read ({type(error).__name__}: {error}): {text}"
-        return [CheckRecord(name="events", outcome=CheckOutcome.ERROR, message=message)]
+    except UNREADABLE as error:
+        return [_unreadable("report", line, error)]
+
+
+def read_questions(lines: Iterable[bytes]) -> tuple[list[AskedQuestion], list[CheckRecord]]:
+    """The questions of these lines, and an `error` check for each line that holds none."""
+    asked: list[AskedQuestion] = []
+    unreadable: list[CheckRecord] = []
+    for line in lines:
+        try:
+            asked.append(decode_question(line))
+        except UNREADABLE as error:
+            unreadable.append(_unreadable("question record", line, error))
+    return asked, unreadable
+
+
+def _unreadable(what: str, line: bytes, error: BaseException) -> CheckRecord:
+    text = line[:200].decode(errors="replace")
+    message = f"a {what} of the job cannot be read ({type(error).__name__}: {error}): {text}"
+    return CheckRecord(name="events", outcome=CheckOutcome.ERROR, message=message)
 
 
 def passed_deadline(checks: Iterable[CheckRecord]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from harness.containment import Containment, check_nesting, choose_containment
 from harness.execution.command import Command, pytest_command
@@ -50,8 +51,10 @@ def execute(
         paths.create()
         sweep_scratch()
         recorder.run_started(jobs)
+        runnable = _set_aside(jobs, recorder, cannot)
+        options = replace(options, gated_checks=count_gated(runnable) * options.repeat)
         loop = RunLoop(
-            _set_aside(jobs, recorder, cannot),
+            runnable,
             pools=pools.values(),
             executor=LocalExecutor(
                 containment=containment, paths=paths, options=options, command=command, clock=clock
@@ -65,6 +68,11 @@ def execute(
     finally:
         view.close()
     return ledger.load_run(run_id)
+
+
+def count_gated(jobs: Sequence[Job]) -> int:
+    """The checks with gates among these jobs; at least 1, so that an allowance can be shared."""
+    return max(1, sum(check.params.gated for job in jobs for check in job.checks))
 
 
 def _set_aside(jobs: Sequence[Job], recorder: Recorder, cannot: Callable[[Job], str | None]) -> list[Job]:

@@ -20,12 +20,12 @@ from enum import StrEnum
 
 from harness.containment import KILL_SECONDS, Contained, Deadline
 from harness.errors import InfraError
-from harness.execution.events import EventTail, passed_deadline
+from harness.execution.events import EventTail, passed_deadline, read_questions
 from harness.execution.options import RunOptions
 from harness.execution.scratch import Scratch
 from harness.planning import Placement
 from harness.suites import Job
-from harness.verdict import AttemptOutcome, CheckRecord, ProcessEnd, classify_attempt
+from harness.verdict import AskedQuestion, AttemptOutcome, CheckRecord, ProcessEnd, classify_attempt
 
 
 class AttemptState(StrEnum):
@@ -38,6 +38,14 @@ class AttemptState(StrEnum):
     ENDED = "ended"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What an attempt streamed between two looks."""
+
+    checks: tuple[CheckRecord, ...]
+    asked: tuple[AskedQuestion, ...]
+
+
 @dataclass(slots=True, kw_only=True)
 class Attempt:
     """What is known about an attempt that has a process."""
@@ -48,6 +56,7 @@ class Attempt:
     tree: Contained
     doorbell: int
     tail: EventTail
+    question_tail: EventTail
     scratch: Scratch
     log_path: str
     options: RunOptions
@@ -67,11 +76,15 @@ class Attempt:
         """Empty the doorbell; False when nobody is left who could ring it."""
         return os.read(self.doorbell, 65536) != b""
 
-    def look(self) -> list[CheckRecord]:
-        """The checks that were streamed since the last look; they are the attempt's from now on."""
-        new = self.tail.read()
-        self.checks += new
-        return new
+    def look(self) -> News:
+        """What was streamed since the last look; its checks are the attempt's from now on.
+
+        Checks are read first: where one is told, all its questions are in reach of this very look.
+        """
+        checks = self.tail.read()
+        asked, unreadable = read_questions(self.question_tail.new_lines())
+        self.checks += checks + unreadable
+        return News(checks=tuple(checks + unreadable), asked=tuple(asked))
 
     def advance(self) -> None:
         """`due` has come: take the transition that it stands for."""

@@ -56,6 +56,7 @@ class LocalExecutor:
                 scratch=scratch.path,
                 devices=placement.devices,
                 doorbell=theirs,
+                baseline_cache=None if self.options.fresh_baselines else self.paths.baselines.absolute(),
                 options=self.options,
             )
             tree = self._spawn(launch, log)
@@ -95,6 +96,7 @@ class LocalExecutor:
             tree=tree,
             doorbell=doorbell,
             tail=EventTail(launch.events),
+            question_tail=EventTail(self.paths.questions(launch.job.id, n)),
             scratch=scratch,
             log_path=str(self.paths.log(launch.job.id, n)),
             options=self.options,

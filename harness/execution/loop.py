@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.containment import KILL_SECONDS
 from harness.errors import InfraError
-from harness.execution.lifecycle import Attempt, AttemptState
+from harness.execution.lifecycle import Attempt, AttemptState, News
 from harness.execution.local import LocalExecutor
 from harness.execution.options import RunOptions
 from harness.execution.record import JobProgress, Recorder
@@ -25,7 +25,7 @@ from harness.execution.signals import Interrupts
 from harness.execution.slots import LOOK_AGAIN_SECONDS, SlotLocks
 from harness.planning import Placement, Policy, ReadyPool
 from harness.suites import Job
-from harness.verdict import AttemptOutcome, AttemptRecord, CheckRecord, Verdict
+from harness.verdict import AttemptOutcome, AttemptRecord, Verdict
 
 RED_VERDICTS = frozenset({Verdict.FAILED, Verdict.TIMEOUT, Verdict.FLAKY})
 
@@ -122,9 +122,12 @@ class RunLoop:
             self._selector.unregister(attempt.doorbell)
         self._record(attempt, attempt.look())
 
-    def _record(self, attempt: Attempt, checks: Sequence[CheckRecord]) -> None:
-        if checks:
-            self._recorder.checks_finished(attempt.job, n=attempt.n, checks=checks)
+    def _record(self, attempt: Attempt, news: News) -> None:
+        """Questions first: whoever is told of a check may ask for them."""
+        if news.asked:
+            self._recorder.questions_asked(attempt.job, n=attempt.n, asked=news.asked)
+        if news.checks:
+            self._recorder.checks_finished(attempt.job, n=attempt.n, checks=news.checks)
 
     def _advance_what_is_due(self) -> None:
         for attempt in list(self._running.values()):
@@ -147,9 +150,9 @@ class RunLoop:
     def _end(self, attempt: Attempt) -> None:
         """The attempt's tree is gone."""
         self._forget(attempt)
-        new_checks = attempt.look()
+        news = attempt.look()
         outcome, reason = attempt.end()  # frees what it held, before anything is written that might fail
-        self._record(attempt, new_checks)
+        self._record(attempt, news)
         self._attempt_over(attempt.placement, n=attempt.n, outcome=outcome, reason=reason, attempt=attempt)
 
     def _attempt_over(

@@ -12,8 +12,10 @@ class RunOptions:
     """`repeat` executes each job so often; `fail_fast` starts nothing new after the first red verdict.
 
     `faults` and `engine_args` (`name=value`) go to the engine under test. `engine_shas` says what an engine
-    kind is known to be, for the record. `cwd` is where jobs run (default: here). Seconds: `grace_s` between
-    SIGTERM and SIGKILL, `stacks_s` for processes to write their stacks before SIGTERM.
+    kind is known to be, for the record. `fresh_baselines` has dcp=1 asked anew, also what is in the cache;
+    `gated_checks` is how many checks of the run share one allowance of false alarms. `cwd` is where jobs run
+    (default: here). Seconds: `grace_s` between SIGTERM and SIGKILL, `stacks_s` for processes to write their
+    stacks before SIGTERM.
     """
 
     repeat: int = 1
@@ -21,6 +23,8 @@ class RunOptions:
     faults: tuple[str, ...] = ()
     engine_args: tuple[str, ...] = ()
     engine_shas: Mapping[str, str] = field(default_factory=dict)
+    fresh_baselines: bool = False
+    gated_checks: int = 1
     cwd: Path | None = None
     # pytest tears down an engine of 8 ranks in about 2 s; ten leave room for a busy machine, and bound how
     # long an interrupt can take.

@@ -2,8 +2,10 @@
 
 reports/ledger.db                       the ledger of all runs
 reports/slots/cpu-0                     lock files: who holds which device of this machine
+reports/baselines/KEY.json              answers of dcp=1 that later runs need not ask for again
 reports/latest -> RUN                   the run that was started last
-reports/RUN/SUITE@PROFILE[MATRIX]/N/    one attempt: events.jsonl (streamed results), job.log (its output)
+reports/RUN/SUITE@PROFILE[MATRIX]/N/    one attempt: events.jsonl (streamed results), questions.jsonl (streamed
+                                        questions of scored checks, if any), job.log (its output)
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from harness.errors import InfraError, UsageError
+from harness.verdict import QUESTIONS_FILE
 
 # A full disk, or a full share of one.
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -38,6 +41,10 @@ class RunPaths:
     def slots(self) -> Path:
         return self.reports / "slots"
 
+    @property
+    def baselines(self) -> Path:
+        return self.reports / "baselines"
+
     def job_dir(self, job_id: str) -> Path:
         """A suite's name is a path already; matrix values may hold anything, so they are quoted."""
         suite, _, point = job_id.partition("@")
@@ -48,6 +55,10 @@ class RunPaths:
 
     def events(self, job_id: str, n: int) -> Path:
         return self.attempt_dir(job_id, n) / "events.jsonl"
+
+    def questions(self, job_id: str, n: int) -> Path:
+        """Beside the events: a job is told its attempt's folder, and nothing else, of these paths."""
+        return self.attempt_dir(job_id, n) / QUESTIONS_FILE
 
     def log(self, job_id: str, n: int) -> Path:
         return self.attempt_dir(job_id, n) / "job.log"

@@ -15,6 +15,7 @@ from harness.ledger import Ledger
 from harness.planning import Placement
 from harness.suites import Job
 from harness.verdict import (
+    AskedQuestion,
     AttemptOutcome,
     AttemptRecord,
     CheckRecord,
@@ -76,6 +77,10 @@ class Recorder:
         self.ledger.add_checks(self.run, job.id, n=n, checks=checks)
         for check in checks:
             self.view.check_finished(job.id, check)
+
+    def questions_asked(self, job: Job, *, n: int, asked: Sequence[AskedQuestion]) -> None:
+        """Kept for `harness show --questions`; a live view has no room for thousands."""
+        self.ledger.add_questions(self.run, job.id, n=n, asked=asked)
 
     def attempt_finished(self, job: Job, attempt: AttemptRecord) -> None:
         assert attempt.outcome is not None, "a finished attempt has an outcome"

@@ -35,6 +35,7 @@ class Fault:
 FAULTS: dict[str, Fault] = {
     fault.id: fault
     for fault in (
+        # The weights of the merge.
         Fault(
             id="lse-base",
             title="natural-log LSEs merged as base-2: exp2 where e is meant",
@@ -43,6 +44,70 @@ FAULTS: dict[str, Fault] = {
             module="lse_base",
         ),
         Fault(
+            id="lse-log2",
+            title="base-2 LSEs merged as natural ones",
+            source="vllm-project/vllm#47079",
+            seams=("local-attention",),
+            module="lse_log2",
+        ),
+        Fault(
+            id="lse-bf16",
+            title="LSEs rounded to bf16 before the merge",
+            source="ROCm/aiter#3542",
+            seams=("local-attention",),
+            module="lse_bf16",
+        ),
+        Fault(
+            id="lse-unscaled",
+            title="LSE of scores without the softmax scale",
+            source="HKUSTDial/flash-sparse-attention#106",
+            seams=("local-attention",),
+            module="lse_unscaled",
+        ),
+        Fault(
+            id="lse-stride",
+            title="LSE written [heads, batch], read as [batch, heads]",
+            source="vllm-project/vllm#22003",
+            seams=("local-attention",),
+            module="lse_stride",
+        ),
+        Fault(
+            id="empty-shard",
+            title="LSE 0 where a rank holds no token, instead of -inf",
+            source="vllm-project/vllm-ascend#14126",
+            seams=("local-attention",),
+            module="empty_shard",
+        ),
+        Fault(
+            id="out-bf16",
+            title="partial outputs rounded to bf16 before the merge",
+            source="flashinfer-ai/flashinfer#5166",
+            seams=("local-attention",),
+            module="out_bf16",
+        ),
+        Fault(
+            id="merge-max",
+            title="only the shard with the largest LSE counts",
+            source="sgl-project/sglang#2465",
+            seams=("lse-weights",),
+            module="merge_max",
+        ),
+        Fault(
+            id="merge-mean",
+            title="partial outputs averaged without LSE weights",
+            source="flashinfer-ai/flashinfer#50",
+            seams=("lse-weights",),
+            module="merge_mean",
+        ),
+        Fault(
+            id="merge-skipped",
+            title="no merge: each rank keeps what its own shard gave",
+            source="vllm-project/vllm#50005",
+            seams=("merge-ag-rs", "merge-a2a"),
+            module="merge_skipped",
+        ),
+        # Which tokens a rank reads at decode.
+        Fault(
             id="len-ceil",
             title="local length ceil(L / dcp) on every rank: one row past the shard is read",
             source="vllm-project/vllm#31166",
@@ -50,11 +115,111 @@ FAULTS: dict[str, Fault] = {
             module="len_ceil",
         ),
         Fault(
+            id="len-stale",
+            title="local lengths of the step before: the newest token is not seen",
+            source="vllm-project/vllm#36070",
+            seams=("local-kv-len",),
+            module="len_stale",
+        ),
+        Fault(
+            id="partial-page",
+            title="the last, partly filled page of each shard is not read",
+            source="sgl-project/sglang#32837",
+            seams=("local-kv-len",),
+            module="partial_page",
+        ),
+        Fault(
+            id="shard-lost",
+            title="one rank takes its shard for empty",
+            source="LMCache/LMCache#1379",
+            seams=("local-kv-len",),
+            module="shard_lost",
+        ),
+        Fault(
+            id="interleave-reader",
+            title="readers take page-sized stripes, writers those of `interleave`",
+            source="vllm-project/vllm#54541",
+            seams=("shard-position",),
+            module="interleave_reader",
+        ),
+        Fault(
+            id="prefix-order",
+            title="gathered prefix used rank by rank, with its padding",
+            source="vllm-project/vllm#46114",
+            seams=("prefix-order",),
+            module="prefix_order",
+        ),
+        # Where tokens are written.
+        Fault(
             id="owner-div",
             title="owner p // dcp where (p // interleave) % dcp is meant",
             source="vllm-project/vllm#51031",
             seams=("token-owner",),
             module="owner_div",
+        ),
+        Fault(
+            id="owner-rotated",
+            title="ownership shifted by one rank, for writers and readers alike",
+            source="NVIDIA/TensorRT-LLM#11252",
+            seams=("token-owner", "local-kv-len", "shard-position"),
+            module="owner_rotated",
+        ),
+        Fault(
+            id="owner-page",
+            title="whole pages dealt out in turns, for writers and readers alike",
+            source="sgl-project/sglang#32997",
+            seams=("pool-layout",),
+            module="owner_page",
+        ),
+        Fault(
+            id="write-all",
+            title="every rank writes every token",
+            source="sgl-project/sglang#36886",
+            seams=("write-rows",),
+            module="write_all",
+        ),
+        Fault(
+            id="pad-slot",
+            title="tokens of other ranks written over the first row of page 1",
+            source="ROCm/ATOM#2008",
+            seams=("write-rows",),
+            module="pad_slot",
+        ),
+        Fault(
+            id="free-partial",
+            title="a freed page forgets page_size / dcp of its rows",
+            source="sgl-project/sglang#33348",
+            seams=("page-rows",),
+            module="free_partial",
+        ),
+        # Heads and positions.
+        Fault(
+            id="head-order",
+            title="query heads gathered in the reverse of rank order",
+            source="NVIDIA/TensorRT-LLM#10350",
+            seams=("gather-heads",),
+            module="head_order",
+        ),
+        Fault(
+            id="kv-head-mod",
+            title="KV head h % K for query head h, instead of h // group",
+            source="sgl-project/sglang#30997",
+            seams=("local-attention",),
+            module="kv_head_mod",
+        ),
+        Fault(
+            id="kv-head-tp",
+            title="KV heads cut over TP ranks, not over DCP groups",
+            source="sgl-project/sglang#32858",
+            seams=("stored-kv-heads",),
+            module="kv_head_tp",
+        ),
+        Fault(
+            id="rope-local",
+            title="decode turns by the place in the shard, not by the position",
+            source="sgl-project/sglang#32098",
+            seams=("rotary-positions",),
+            module="rope_local",
         ),
     )
 }

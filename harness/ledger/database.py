@@ -1,6 +1,7 @@
 """Opening the SQLite file so that several processes can write and no acknowledged row is lost.
 
-Phases: make the folder, set the file up under a file lock, check its schema number. WAL with
+Phases: make the folder, set the file up under a file lock (make its tables, or bring those of an older
+harness up to date), check its schema number. WAL with
 synchronous=FULL keeps a row through a power cut once its transaction is acknowledged; BEGIN IMMEDIATE takes
 the write lock first, so that a transaction never fails half-way for want of it; measured at about a hundred
 jobs per second, a thousand times what a pool of GPUs needs. Local disks only: WAL needs shared memory.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, s
 from sqlalchemy.orm import Session
 
 from harness.ledger.errors import NOT_OURS, LedgerError, explained
-from harness.ledger.schema import SCHEMA_VERSION, Base, MetaRow
+from harness.ledger.schema import SCHEMA_VERSION, Base, MetaRow, QuestionRow
 from harness.verdict import without_nan
 
 # Other writers hold the lock for milliseconds; saturated, SQLite's unfair wait was measured at up to 6 s.
@@ -37,7 +38,7 @@ class Database:
         self._engine = _make_engine(path)
 
     def set_up(self) -> None:
-        """Creates the tables if they are not there, and refuses a ledger of a newer harness."""
+        """Creates the tables or brings them up to date, and refuses a ledger of a newer harness."""
         with explained(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with _file_lock(self.path.with_name(f"{self.path.name}.lock")):
@@ -87,21 +88,34 @@ def _dump_json(value: object) -> str:
 
 
 def _migrate(session: Session, path: Path) -> None:
-    """Today there is one shape only: make it, or accept it, or refuse a newer one."""
+    """Make the tables, or add what they lack since an older version, or refuse a newer one."""
     connection = session.connection()
     if not inspect(connection).has_table(MetaRow.__tablename__):
         Base.metadata.create_all(connection)
         session.add(MetaRow(key=_VERSION_KEY, value=str(SCHEMA_VERSION)))
         return
-    version = session.scalars(select(MetaRow.value).where(MetaRow.key == _VERSION_KEY)).one_or_none()
-    if version is None or not version.isdecimal():
+    meta = session.scalars(select(MetaRow).where(MetaRow.key == _VERSION_KEY)).one_or_none()
+    found = int(meta.value) if meta is not None and meta.value.isdecimal() else 0
+    if meta is None or found < 1:
         raise LedgerError(f"ledger {path}: {': '.join(NOT_OURS)}")
-    found = int(version)
     if found > SCHEMA_VERSION:
         raise LedgerError(
             f"ledger {path} has schema version {found}, this harness knows versions up to {SCHEMA_VERSION}: "
             "use the newer harness that wrote it, or another reports folder"
         )
+    for version in range(found, SCHEMA_VERSION):
+        _STEPS[version](connection)
+    if found < SCHEMA_VERSION:
+        meta.value = str(SCHEMA_VERSION)
+
+
+def _add_questions(connection: Connection) -> None:
+    """1 → 2: a table for the questions of scored checks; the rows of all others stay as they are."""
+    Base.metadata.create_all(connection, tables=[Base.metadata.tables[QuestionRow.__tablename__]])
+
+
+# From each older version to the next; versions begin with 1.
+_STEPS: Mapping[int, Callable[[Connection], None]] = {1: _add_questions}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The tables: runs → jobs → attempts → checks, and the number of their shape.
+"""The tables: runs → jobs → attempts → checks and questions, and the number of their shape.
 
 Rows are written as things happen and never deleted; unfinished work has NULL where the result will be.
 JSON columns hold lists and mappings (devices, matrix, figures, argv). Times are ISO 8601 with zone.
@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeEngine
 
 # Grows by one with every change of the tables; a ledger with a greater number is refused.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Text(TypeDecorator[str]):
@@ -112,3 +112,24 @@ class CheckRow(Base):
     message: Mapped[str]
     figures: Mapped[dict[str, Any]] = mapped_column(JSON)
     seconds: Mapped[float]
+
+
+class QuestionRow(Base):
+    """One question of a scored check as one engine answered it, written while the check still asks."""
+
+    __tablename__ = "questions"
+
+    pk: Mapped[int] = mapped_column(primary_key=True)
+    attempt_pk: Mapped[int] = mapped_column(ForeignKey("attempts.pk"), index=True)
+    check: Mapped[str]
+    role: Mapped[str]
+    question: Mapped[int]
+    prompt_hash: Mapped[str]
+    outcome: Mapped[str]
+    expected: Mapped[str]
+    answer: Mapped[str | None]
+    text: Mapped[str]
+    tokens: Mapped[int]
+    finish_reason: Mapped[str]
+    seconds: Mapped[float]
+    error: Mapped[str]

@@ -23,8 +23,17 @@ from harness.ledger.errors import LedgerError, UnknownRunError
 from harness.ledger.ids import LATEST, new_run_id
 from harness.ledger.loading import RunState, attempt_record, run_record, run_state
 from harness.ledger.owner import Owner
+from harness.ledger.questions import AttemptQuestions, insert_questions, load_questions
 from harness.ledger.schema import AttemptRow, CheckRow, JobRow, RunRow
-from harness.verdict import JSON, AttemptOutcome, CheckRecord, RunRecord, Verdict, speaks_of_code
+from harness.verdict import (
+    JSON,
+    AskedQuestion,
+    AttemptOutcome,
+    CheckRecord,
+    RunRecord,
+    Verdict,
+    speaks_of_code,
+)
 
 FILE_NAME = "ledger.db"
 
@@ -144,6 +153,11 @@ class Ledger:
             attempt = _attempt(session, run, job_id, n)
             session.add_all(_check_row(attempt, check) for check in checks)
 
+    def add_questions(self, run: str, job_id: str, *, n: int, asked: Sequence[AskedQuestion]) -> None:
+        """The attempt asked these questions: one transaction for whatever came in at once."""
+        with self._database.write() as session:
+            insert_questions(session, _attempt(session, run, job_id, n), asked)
+
     def end_attempt(
         self,
         run: str,
@@ -222,6 +236,11 @@ class Ledger:
         """Whether the run still runs, has ended, or lost its process."""
         with self._database.read() as session:
             return run_state(_find(session, run))
+
+    def questions(self, run: str, job_id: str, *, n: int | None = None) -> AttemptQuestions:
+        """What attempt `n` of the job was asked; None means its last attempt that was asked anything."""
+        with self._database.read() as session:
+            return load_questions(session, _job(session, run, job_id), n=n)
 
     def runs(self, *, limit: int = 20) -> list[RunSummary]:
         """The latest runs, newest first."""

@@ -20,8 +20,12 @@ from torch import Tensor
 from harness.refengine.comm import Communicator
 from harness.refengine.seams import seam
 
-# Name of the seam, for those who patch it.
+# Names of the seams, for those who patch them.
+GATHER_HEADS = "gather-heads"
+LOCAL_ATTENTION = "local-attention"
 LSE_WEIGHTS = "lse-weights"
+MERGE_AG_RS = "merge-ag-rs"
+MERGE_A2A = "merge-a2a"
 
 # What an LSE is a logarithm to. Kernels differ (some return log2), so the base belongs to the contract.
 LSE_BASE = math.e
@@ -33,6 +37,13 @@ _NO_SCORE = float(torch.finfo(torch.float32).min)
 _NO_TOKENS = 1e-30
 
 
+@seam(GATHER_HEADS)
+def gather_heads(q: Tensor, group: Communicator) -> Tensor:
+    """Query heads of the whole DCP group in rank order: q [B, own heads, D] -> [B, own heads * size, D]."""
+    return group.all_gather(q, dim=1)
+
+
+@seam(LOCAL_ATTENTION)
 def local_attention(
     q: Tensor, k: Tensor, v: Tensor, padding: Tensor, *, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -73,6 +84,7 @@ def lse_weights(lse: Tensor) -> Tensor:
     return shares / shares.sum(dim=0).clamp_min(_NO_TOKENS)
 
 
+@seam(MERGE_AG_RS)
 def merge_ag_rs(out: Tensor, lse: Tensor, group: Communicator) -> Tensor:
     """Merge with two collectives: all-gather the LSE, reduce-scatter the weighted outputs.
 
@@ -83,6 +95,7 @@ def merge_ag_rs(out: Tensor, lse: Tensor, group: Communicator) -> Tensor:
     return group.reduce_scatter(weighted, dim=1)
 
 
+@seam(MERGE_A2A)
 def merge_a2a(out: Tensor, lse: Tensor, group: Communicator) -> Tensor:
     """Merge with one collective: each rank sends every other the output and LSE of that one's heads, packed.
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import UsageError
+from harness.refengine.layout_seams import page_rows
 from harness.topology import KVLayout
 
 # Any row of page 0 would do; readers also pad with it, under a mask.
@@ -79,8 +80,9 @@ class KVPool:
     def free_pages(self, pages: Iterable[int]) -> None:
         """Poison and untag every row of the logical `pages`; their owner has ended."""
         for page in pages:
-            rows = self.layout.rows_of_page(page)
-            self.kv[:, rows.start : rows.stop] = self._poison
+            rows = page_rows(self.layout, page)
+            # One page of poison, or as much of it as there are rows.
+            self.kv[:, rows.start : rows.stop] = self._poison[: len(rows)]
             self.tags[rows.start : rows.stop] = FREE
 
     def held_rows(self) -> list[list[int]]:

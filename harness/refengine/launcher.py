@@ -28,8 +28,9 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.refengine.config import CommBackend, EngineConfig
-from harness.refengine.model import check_model_topology, resolve_model
+from harness.refengine.model import check_model_topology
 from harness.refengine.process import adopt_orphans, describe_end, die_with_parent, introduce, reap_all
+from harness.refengine.served_model import resolve_model
 from harness.refengine.wiring import Wiring
 
 # sysexits.h EX_SOFTWARE: an internal error, told apart from usage errors (2) and death by a signal (128 + n).
@@ -198,7 +199,7 @@ def _refuse_early(config: EngineConfig, *, ready_file: Path | None) -> None:
     """What can be known to fail before any process exists. Raises UsageError."""
     if sys.platform != "linux":
         raise UsageError(f"the engine's processes need Linux (prctl, pidfd), found {sys.platform}")
-    check_model_topology(resolve_model(config.model), config.parallel())
+    check_model_topology(resolve_model(config.model).config, config.parallel())
     if config.comm is CommBackend.THREADS:
         raise UsageError("--comm threads is for tests inside one process; a launch takes shm, gloo or nccl")
     if ready_file is None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, silu
 
-from harness.refengine.attention import extend_attention, local_attention
+from harness.refengine.attention import extend_attention, gather_heads, local_attention
 from harness.refengine.comm import Comms, Communicator
 from harness.refengine.kv_pool import KVPool
 from harness.refengine.model import ModelConfig
@@ -101,7 +101,7 @@ class DecoderLayer:
         """q [B, own heads, D] -> [B, own heads, D]: gather heads, attend over the local shard, merge."""
         sharded = self._dcp.size > 1
         if sharded:
-            q = self._dcp.all_gather(q, dim=1)
+            q = gather_heads(q, self._dcp)
         rows = self._pool.read(self._index, reads.rows.flatten()).float()
         k, v = rows.unflatten(0, reads.rows.shape).permute(2, 0, 3, 1, 4)
         out, lse = local_attention(q, k, v, reads.padding, scale=self._model.softmax_scale)

@@ -1,7 +1,8 @@
 """Where a token's KV lives, as the engine asks for it: thin seams over `harness.topology.KVLayout`.
 
-The writer and the readers of the pool go through the same functions, on tensors of any shape. They are seams,
-since an ownership bug in a real engine is a bug in exactly one of them.
+The writer and the readers of the pool go through the same functions, on tensors of any shape; so do those that
+share out KV heads, free pages, and turn keys by their positions. They are seams, since an ownership bug in a
+real engine is a bug in one of them.
 """
 
 from __future__ import annotations
@@ -10,14 +11,27 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from harness.refengine.batch import ForwardMode
+from harness.refengine.config import EngineConfig
 from harness.refengine.seams import seam
-from harness.topology import KVLayout
+from harness.topology import KVLayout, kv_head_range
 
 # Names of the seams, for those who patch them.
+POOL_LAYOUT = "pool-layout"
 TOKEN_OWNER = "token-owner"
 PHYSICAL_ROW = "physical-row"
+SHARD_POSITION = "shard-position"
 LOCAL_KV_LEN = "local-kv-len"
+PAGE_ROWS = "page-rows"
+ROTARY_POSITIONS = "rotary-positions"
 KV_HEAD_MAP = "kv-head-map"
+STORED_KV_HEADS = "stored-kv-heads"
+
+
+@seam(POOL_LAYOUT)
+def pool_layout(config: EngineConfig) -> KVLayout:
+    """How this engine deals out tokens: as it was launched to."""
+    return config.layout()
 
 
 @seam(TOKEN_OWNER)
@@ -34,6 +48,13 @@ def physical_row(layout: KVLayout, slots: Tensor) -> Tensor:
     return rows
 
 
+@seam(SHARD_POSITION)
+def shard_position(layout: KVLayout, nth: Tensor, rank: int) -> Tensor:
+    """Position of the `nth` token, counting from 0, that DCP rank `rank` holds of any sequence."""
+    interleave = layout.interleave
+    return nth // interleave * (layout.dcp_size * interleave) + rank * interleave + nth % interleave
+
+
 @seam(LOCAL_KV_LEN)
 def local_kv_len(layout: KVLayout, lengths: Tensor, rank: int) -> Tensor:
     """How many of the first `lengths` tokens of a sequence DCP rank `rank` holds.
@@ -44,6 +65,24 @@ def local_kv_len(layout: KVLayout, lengths: Tensor, rank: int) -> Tensor:
     window = layout.dcp_size * layout.interleave
     ragged = (lengths % window - rank * layout.interleave).clamp(0, layout.interleave)
     return lengths // window * layout.interleave + ragged
+
+
+@seam(PAGE_ROWS)
+def page_rows(layout: KVLayout, page: int) -> range:
+    """Physical rows that a freed logical page gives back, the same on each rank."""
+    return layout.rows_of_page(page)
+
+
+@seam(ROTARY_POSITIONS)
+def rotary_positions(layout: KVLayout, positions: Tensor, mode: ForwardMode) -> Tensor:
+    """By which positions new queries and keys turn: those in the whole sequence, whoever holds the token."""
+    return positions
+
+
+@seam(STORED_KV_HEADS)
+def stored_kv_heads(*, num_kv_heads: int, tp_size: int, dcp_size: int, tp_rank: int) -> range:
+    """Global KV heads that a TP rank computes and stores: the same on every rank of a DCP group."""
+    return kv_head_range(num_kv_heads=num_kv_heads, tp_size=tp_size, dcp_size=dcp_size, tp_rank=tp_rank)
 
 
 @seam(KV_HEAD_MAP)

@@ -1,8 +1,8 @@
-"""The shapes of the built-in models, and which topologies can hold them.
+"""The shape of a model, those of the random ones, and which topologies can hold a shape.
 
-A model is a decoder of Llama's kind: RMSNorm, grouped-query attention with rotary positions, SwiGLU; its
-weights are made on the spot (`weights`). Nothing here imports torch, so that a launch is refused before any
-process starts: unknown names and shapes which do not divide over the ranks raise `UsageError`.
+A model is a decoder of Llama's kind: RMSNorm, grouped-query attention with rotary positions, SwiGLU. Where its
+weights come from is told by its name (`served_model`). Nothing here imports torch, so that a launch is refused
+before any process starts: shapes which do not divide over the ranks raise `UsageError`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class ModelConfig:
     # Multiplies 1/sqrt(head_dim). With random weights, scores then have a deviation of about 2: uneven enough
     # for a wrong shard weight to show in every log-probability, even enough that every shard keeps a say.
     qk_scale: float = 2.0
-    # Deviation of the logits: the likeliest token has a probability of about 0.2, so nothing is saturated.
+    # Deviation of the logits of random weights: the likeliest token has a probability of about 0.2, so nothing
+    # is saturated.
     logit_scale: float = 2.0
 
     @property
@@ -45,7 +46,8 @@ class ModelConfig:
         return self.qk_scale / math.sqrt(self.head_dim)
 
 
-BUILTIN_MODELS: dict[str, ModelConfig] = {
+# Their weights are drawn from `--seed` (`weights.random_weights`).
+RANDOM_MODELS: dict[str, ModelConfig] = {
     model.name: model
     for model in (
         ModelConfig(name="builtin:random-gqa"),
@@ -53,13 +55,6 @@ BUILTIN_MODELS: dict[str, ModelConfig] = {
         ModelConfig(name="builtin:random-gqa-kv8", num_kv_heads=8),
     )
 }
-
-
-def resolve_model(name: str) -> ModelConfig:
-    """The shape that `name` stands for; raises UsageError listing the names there are."""
-    if name not in BUILTIN_MODELS:
-        raise UsageError(f"unknown model {name!r}; there are: {', '.join(sorted(BUILTIN_MODELS))}")
-    return BUILTIN_MODELS[name]
 
 
 def check_model_topology(model: ModelConfig, parallel: ParallelConfig) -> None:

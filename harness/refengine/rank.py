@@ -164,6 +164,7 @@ class RankLoop:
             "waiting": len(self.scheduler.waiting),
             "max_total_num_tokens": self.runner.capacity.max_total_num_tokens,
             "faults": self.faults,
+            "model_sha256": self.runner.model_sha256,
             "rank": {
                 "tp_rank": self.comms.tp.rank,
                 "pid": os.getpid(),

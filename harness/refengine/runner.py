@@ -19,14 +19,14 @@ from harness.refengine.comm import Comms
 from harness.refengine.config import DcpCommBackend, Device, EngineConfig
 from harness.refengine.kv_pool import KVPool
 from harness.refengine.layers import DecoderLayer, Merge, Rotary
-from harness.refengine.layout_seams import kv_head_map
-from harness.refengine.model import ModelConfig, check_model_topology, resolve_model
+from harness.refengine.layout_seams import kv_head_map, pool_layout, stored_kv_heads
+from harness.refengine.model import ModelConfig, check_model_topology
+from harness.refengine.served_model import resolve_model
 from harness.refengine.step_plan import make_step_plan
-from harness.refengine.weights import TORCH_DTYPES, random_weights, shard_weights
+from harness.refengine.weights import TORCH_DTYPES, model_weights, shard_weights
 from harness.topology import (
     Capacity,
     ParallelState,
-    kv_head_range,
     q_head_range,
     row_bytes,
     rows_for_budget,
@@ -36,23 +36,25 @@ _MERGES: dict[DcpCommBackend, Merge] = {DcpCommBackend.AG_RS: merge_ag_rs, DcpCo
 
 
 class ModelRunner:
-    """`model` is the shape, `pool` this rank's KV, `capacity` what the DCP group holds, `row_bytes` of one
-    row.
+    """`model` is the shape, `model_sha256` the hash of its checkpoint, `pool` this rank's KV, `capacity` what
+    the DCP group holds, `row_bytes` of one row.
 
     Raises UsageError where the model does not divide over the topology or the budget holds no page.
     """
 
     def __init__(self, config: EngineConfig, *, comms: Comms, parallel: ParallelState) -> None:
-        self.model = resolve_model(config.model)
+        served = resolve_model(config.model)
+        self.model = served.config
+        self.model_sha256 = served.sha256
         check_model_topology(self.model, config.parallel())
-        self.layout = config.layout()
+        self.layout = pool_layout(config)
         self.row_bytes = model_row_bytes(config, self.model)
         self.capacity = pool_capacity(config, self.model)
         self._dcp_rank = parallel.attn_dcp_rank
         self._device = _device(config, parallel)
         dtype = TORCH_DTYPES[config.dtype]
         tp = {"tp_size": config.tp, "tp_rank": parallel.tp_rank}
-        kv_heads = kv_head_range(num_kv_heads=self.model.num_kv_heads, dcp_size=config.dcp, **tp)
+        kv_heads = stored_kv_heads(num_kv_heads=self.model.num_kv_heads, dcp_size=config.dcp, **tp)
         self.pool = KVPool(
             layout=self.layout,
             rows=self.capacity.rows_per_rank,
@@ -63,7 +65,7 @@ class ModelRunner:
             poison=config.poison,
             device=self._device,
         )
-        whole = random_weights(self.model, seed=config.seed, dtype=dtype)
+        whole = model_weights(served, seed=config.seed, dtype=dtype)
         self._weights = shard_weights(whole, self.model, dcp_size=config.dcp, **tp).to(self._device)
         self._rotary = Rotary(self.model, self._device)
         own_heads = q_head_range(num_q_heads=self.model.num_q_heads, **tp)
@@ -90,7 +92,7 @@ class ModelRunner:
             plan = make_step_plan(batch, self.layout, self._dcp_rank).to(self._device)
             self.pool.write_tags(plan.write_rows, plan.tags)
             x = self._weights.embedding.index_select(0, plan.tokens).float()
-            turns = self._rotary.turns(plan.positions)
+            turns = self._rotary.turns(plan.rotary)
             for layer in self._layers:
                 x = layer(x, plan, turns)
             return self._logits(x.index_select(0, plan.logit_tokens[: None if want_logits else 0]))
@@ -109,7 +111,7 @@ class ModelRunner:
 
 def model_row_bytes(config: EngineConfig, model: ModelConfig) -> int:
     """Bytes of one row of a rank's pool; equal on all ranks, since all hold equally many KV heads."""
-    kv_heads = kv_head_range(
+    kv_heads = stored_kv_heads(
         num_kv_heads=model.num_kv_heads, tp_size=config.tp, dcp_size=config.dcp, tp_rank=0
     )
     return row_bytes(

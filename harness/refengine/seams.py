@@ -40,8 +40,20 @@ def patch(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     Raises KeyError with the known names, since a fault that patches nothing would look like a healthy engine.
     """
-    if name not in _IMPLEMENTATIONS:
-        raise KeyError(f"no seam {name!r}; there are: {', '.join(sorted(_IMPLEMENTATIONS))}")
-    before = _IMPLEMENTATIONS[name]
+    before = _stands_for(name)
     _IMPLEMENTATIONS[name] = function
     return before
+
+
+def wrap(name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace what `name` stands for by `around` of it: where only its arguments or its result change.
+
+    Raises KeyError as `patch` does.
+    """
+    _IMPLEMENTATIONS[name] = around(_stands_for(name))
+
+
+def _stands_for(name: str) -> Callable[..., Any]:
+    if name not in _IMPLEMENTATIONS:
+        raise KeyError(f"no seam {name!r}; there are: {', '.join(sorted(_IMPLEMENTATIONS))}")
+    return _IMPLEMENTATIONS[name]

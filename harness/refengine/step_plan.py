@@ -15,8 +15,19 @@ from torch import Tensor
 
 from harness.refengine.batch import Batch, ForwardMode
 from harness.refengine.kv_pool import DUMMY_ROW
-from harness.refengine.layout_seams import local_kv_len, physical_row, token_owner
+from harness.refengine.layout_seams import (
+    local_kv_len,
+    physical_row,
+    rotary_positions,
+    shard_position,
+    token_owner,
+)
+from harness.refengine.seams import seam
 from harness.topology import KVLayout
+
+# Names of the seams, for those who patch them.
+WRITE_ROWS = "write-rows"
+PREFIX_ORDER = "prefix-order"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +65,13 @@ class ExtendReads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """One step on one rank. T counts new tokens; `logit_tokens` index those whose logits are asked for."""
+    """One step on one rank. T counts new tokens; `logit_tokens` index those whose logits are asked for.
+
+    `rotary` are the positions that queries and keys turn by.
+    """
 
     tokens: Tensor
-    positions: Tensor
+    rotary: Tensor
     write_rows: Tensor
     tags: Tensor
     logit_tokens: Tensor
@@ -67,7 +81,7 @@ class StepPlan:
         """The same on `device`; free where it is there already."""
         return StepPlan(
             tokens=self.tokens.to(device),
-            positions=self.positions.to(device),
+            rotary=self.rotary.to(device),
             write_rows=self.write_rows.to(device),
             tags=self.tags.to(device),
             logit_tokens=self.logit_tokens.to(device),
@@ -85,7 +99,6 @@ def make_step_plan(batch: Batch, layout: KVLayout, rank: int) -> StepPlan:
     sequences, offsets = _ragged(counts)
     positions = starts[sequences] + offsets
     slots = _slots(layout, table, sequences, positions)
-    owned = token_owner(layout, positions) == rank
     reads: DecodeReads | ExtendReads
     if batch.mode is ForwardMode.DECODE:
         reads = _decode_reads(layout, rank, table, starts + 1)
@@ -93,12 +106,29 @@ def make_step_plan(batch: Batch, layout: KVLayout, rank: int) -> StepPlan:
         reads = _extend_reads(layout, rank, table, starts, sequences=sequences, positions=positions)
     return StepPlan(
         tokens=tokens,
-        positions=positions,
-        write_rows=torch.where(owned, physical_row(layout, slots), DUMMY_ROW),
+        rotary=rotary_positions(layout, positions, batch.mode),
+        write_rows=write_rows(layout, rank, positions=positions, slots=slots),
         tags=torch.stack([indices[sequences], positions, tokens], dim=1),
         logit_tokens=_logit_tokens(batch, counts),
         reads=reads,
     )
+
+
+@seam(WRITE_ROWS)
+def write_rows(layout: KVLayout, rank: int, *, positions: Tensor, slots: Tensor) -> Tensor:
+    """Row that each new token is written to on DCP rank `rank`: the dummy for tokens that others own."""
+    owned = token_owner(layout, positions) == rank
+    return torch.where(owned, physical_row(layout, slots), DUMMY_ROW)
+
+
+@seam(PREFIX_ORDER)
+def prefix_order(layout: KVLayout, *, sent: Tensor, sequences: Tensor, positions: Tensor) -> Tensor:
+    """Where each prefix token stands among the gathered rows, which come rank by rank, of each rank `sent`
+    rows of every sequence; a token is given by its sequence and its position in it."""
+    owners = token_owner(layout, positions).clamp(0, layout.dcp_size - 1)
+    # Tokens are dense on their owner: a position's place there is the row it would have in a pool of its own.
+    place = torch.minimum(layout.row(positions), sent[sequences] - 1)
+    return owners * sent.sum() + (sent.cumsum(0) - sent)[sequences] + place
 
 
 def _page_table(batch: Batch) -> Tensor:
@@ -121,17 +151,11 @@ def _slots(layout: KVLayout, table: Tensor, sequences: Tensor | slice, positions
     return table[sequences, page] * wide + positions % wide
 
 
-def _nth_position(layout: KVLayout, rank: int, nth: Tensor) -> Tensor:
-    """Position of the `nth` token, counting from 0, that `rank` holds of any sequence."""
-    interleave = layout.interleave
-    return nth // interleave * (layout.dcp_size * interleave) + rank * interleave + nth % interleave
-
-
 def _decode_reads(layout: KVLayout, rank: int, table: Tensor, lengths: Tensor) -> DecodeReads:
     lens = local_kv_len(layout, lengths, rank)
     # At least one column, so that a rank without any token still has shapes to compute with.
     nth = torch.arange(max(1, int(lens.max())))
-    slots = _slots(layout, table, slice(None), _nth_position(layout, rank, nth))
+    slots = _slots(layout, table, slice(None), shard_position(layout, nth, rank))
     return DecodeReads(rows=physical_row(layout, slots), padding=nth >= lens[:, None])
 
 
@@ -141,13 +165,10 @@ def _extend_reads(
     # Rank 0 holds the most of any prefix, so its lengths give every rank the same number of rows to send.
     sent = torch.tensor([layout.local_len(start, 0) for start in starts.tolist()])
     send_sequences, nth = _ragged(sent)
-    send_positions = _nth_position(layout, rank, nth)
+    send_positions = shard_position(layout, nth, rank)
     send_rows = physical_row(layout, _slots(layout, table, send_sequences, send_positions))
     prefix_sequences, prefix_positions = _ragged(starts)
-    owners = token_owner(layout, prefix_positions).clamp(0, layout.dcp_size - 1)
-    # Tokens are dense on their owner: a position's place there is the row it would have in a pool of its own.
-    place = torch.minimum(layout.row(prefix_positions), sent[prefix_sequences] - 1)
-    order = owners * len(send_rows) + (sent.cumsum(0) - sent)[prefix_sequences] + place
+    order = prefix_order(layout, sent=sent, sequences=prefix_sequences, positions=prefix_positions)
     key_sequences = torch.cat([prefix_sequences, sequences])
     key_positions = torch.cat([prefix_positions, positions])
     visible = (key_sequences == sequences[:, None]) & (key_positions <= positions[:, None])

@@ -1,6 +1,7 @@
-"""Text to tokens and back for the byte models: token b is byte b, then one mark each for begin and end.
+"""Text to tokens and back: what the HTTP front needs of a tokenizer, and that of the byte models.
 
-Used by the HTTP front only; ranks know token ids. Any text can be encoded, any ids of the vocabulary decoded:
+Used by the front only; ranks know token ids. Every tokenizer here begins alike: token b below 256 is byte b,
+then one mark each for begin and end of a text. Any text can be encoded, any ids of the vocabulary decoded:
 marks vanish and bytes that are not UTF-8 become U+FFFD, since a random model writes mostly such.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from harness.errors import UsageError
 from harness.refengine.model import BYTE_VOCABULARY
@@ -16,11 +18,54 @@ BOS_ID = 256
 EOS_ID = 257
 
 
-def encode(text: str) -> list[int]:
-    """UTF-8 bytes of `text` after BOS, so that even an empty text has a token to start from.
+class TextStream(Protocol):
+    """Decodes one answer token by token; the pieces joined are exactly `decode` of all tokens."""
 
-    Lone surrogates, which JSON can carry and UTF-8 cannot, become "?".
-    """
+    @property
+    def in_character(self) -> bool:
+        """Whether bytes of an unfinished character are held back."""
+
+    def push(self, token: int) -> str:
+        """Text that is certain after this token; empty in the middle of a character."""
+
+    def finish(self) -> str:
+        """What an unfinished last character comes to."""
+
+
+class Tokenizer(Protocol):
+    """What belongs to a model beside its weights. Ids 0 to 257 mean the same in all of them."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are below this."""
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of `text` after BOS, so that even an empty text has a token to start from."""
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """The text of `tokens`, marks left out."""
+
+    def stream(self) -> TextStream:
+        """A decoder for one answer."""
+
+
+class ByteTokenizer:
+    """The tokenizer of the random models: a token is a byte of UTF-8."""
+
+    vocab_size = BYTE_VOCABULARY
+
+    def encode(self, text: str) -> list[int]:
+        return encode(text)
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return decode(tokens)
+
+    def stream(self) -> TextStream:
+        return StreamDecoder()
+
+
+def encode(text: str) -> list[int]:
+    """UTF-8 bytes of `text` after BOS. Lone surrogates, which JSON can carry and UTF-8 cannot, become "?"."""
     return [BOS_ID, *text.encode("utf-8", errors="replace")]
 
 
@@ -41,20 +86,17 @@ def check_tokens(tokens: Sequence[int], vocab_size: int = BYTE_VOCABULARY) -> No
 
 
 class StreamDecoder:
-    """Decodes one answer token by token; the pieces joined are exactly `decode` of all tokens."""
+    """The `TextStream` of bytes."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     @property
     def in_character(self) -> bool:
-        """Whether bytes of an unfinished character are held back."""
         return bool(self._decoder.getstate()[0])
 
     def push(self, token: int) -> str:
-        """Text that is certain after this token; empty in the middle of a character."""
         return self._decoder.decode(bytes([token])) if token < BOS_ID else ""
 
     def finish(self) -> str:
-        """What an unfinished last character comes to."""
         return self._decoder.decode(b"", final=True)

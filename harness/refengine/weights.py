@@ -1,9 +1,9 @@
-"""Random weights made from a seed, and the part of them that one rank holds.
+"""Weights, made from a seed or read from a checkpoint, and the part of them that one rank holds.
 
-Every rank makes the whole model (0.3 M numbers, a few milliseconds) and keeps its slices, so no rank waits
-for another and the same seed gives the same model at every topology. Query heads and ffn columns are cut over
+Every rank makes or reads the whole model (below 1 M numbers, a few milliseconds) and keeps its slices, so no
+rank waits for another and the same model comes out at every topology. Query heads and ffn columns are cut over
 the TP ranks, KV heads over the DCP groups and replicated inside one; embedding and LM head are replicated,
-since a vocabulary of 258 is not worth a collective per step.
+since a vocabulary of a few hundred is not worth a collective per step.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from safetensors.torch import load
 from torch import Tensor
 
+from harness.refengine.layout_seams import stored_kv_heads
 from harness.refengine.model import ModelConfig
-from harness.topology import kv_head_range, q_head_range
+from harness.refengine.served_model import ServedModel
+from harness.topology import q_head_range
 
 TORCH_DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -55,6 +58,18 @@ class ModelWeights:
         )
 
 
+def model_weights(model: ServedModel, *, seed: int, dtype: torch.dtype) -> ModelWeights:
+    """The whole model: as trained where there is a checkpoint, whose `seed` is spent, else random."""
+    if model.checkpoint is None:
+        return random_weights(model.config, seed=seed, dtype=dtype)
+    tensors = {name: tensor.to(dtype) for name, tensor in load(model.checkpoint.data).items()}
+    layers = tuple(
+        LayerWeights(**{field: tensors[f"layers.{index}.{field}"] for field in LayerWeights.__slots__})
+        for index in range(model.config.num_layers)
+    )
+    return ModelWeights(embedding=tensors["embedding"], layers=layers, lm_head=tensors["lm_head"])
+
+
 def random_weights(model: ModelConfig, *, seed: int, dtype: torch.dtype) -> ModelWeights:
     """The whole model for `seed`, drawn in fp32 and rounded to `dtype`.
 
@@ -88,7 +103,7 @@ def shard_weights(
 ) -> ModelWeights:
     """The part of `whole` that `tp_rank` computes with; shapes must divide (`check_model_topology`)."""
     q_heads = q_head_range(num_q_heads=model.num_q_heads, tp_size=tp_size, tp_rank=tp_rank)
-    kv_heads = kv_head_range(
+    kv_heads = stored_kv_heads(
         num_kv_heads=model.num_kv_heads, tp_size=tp_size, dcp_size=dcp_size, tp_rank=tp_rank
     )
     columns = model.ffn // tp_size

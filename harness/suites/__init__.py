@@ -16,6 +16,7 @@ from harness.suites.check_params import (
     CheckParams,
     DecodeSanityParams,
     DrainedParams,
+    OwnProbe,
     ParityParams,
     RowsParams,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "MarkedDict",
     "MarkedList",
     "Needs",
+    "OwnProbe",
     "ParallelSpec",
     "ParityParams",
     "Profile",

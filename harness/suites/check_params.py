@@ -7,15 +7,20 @@ and requests; bounds on logprobs are absolute differences in nats.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from harness.suites.fields import Bound, Count, Index, Model, Seconds, Share, Size, Sizes, Slug, Text
+from pydantic import Field
+from pydantic.types import Strict
+
+from harness.suites.fields import Bound, Count, Index, Model, Regex, Seconds, Share, Size, Sizes, Text
 
 
 class CheckParams(Model):
     """Base of all check parameters."""
 
     settled_keys: ClassVar[tuple[str, ...]] = ("cpu", "gpu")
+    # Whether the check has gates with false alarms, of which all such checks of a run share one allowance.
+    gated: ClassVar[bool] = False
 
 
 class ActiveParams(CheckParams):
@@ -71,19 +76,52 @@ class DrainedParams(CheckParams):
 
 
 class AccuracyParams(CheckParams):
-    """A scored task, gated against the baseline; `effect` is the drop in accuracy that must be found."""
+    """A scored task, gated against a recorded baseline and the dcp=1 run of the same questions.
 
-    task: Slug
+    `questions` are asked first, all up to `escalate` only when those look suspicious. `effect` is the drop in
+    accuracy that must be found (0.03 is three points), `alpha` the false alarms that are allowed. `data` is a
+    path or URL of the real GSM8K. `aa` is how often the baseline is asked again to measure its own flips.
+    """
+
+    gated: ClassVar[bool] = True
+
+    task: Literal["sums", "gsm8k"]
     questions: Count = 200
     escalate: Count | None = None
-    shots: Index = 5
+    shots: Annotated[int, Strict(), Field(ge=0, le=100)] = 5
     effect: Share = 0.03
+    alpha: Annotated[float, Strict(), Field(gt=0.0, lt=0.5)] = 1e-3
+    data: Text | None = None
+    # Questions go out in whole batches, so that an early stop never sees the short answers first.
+    batch: Count = 64
+    concurrency: Annotated[int, Strict(), Field(ge=1, le=1024)] = 64
+    max_new_tokens: Count = 512
+    early_stop: Literal["broken", "both", "none"] = "broken"
+    aa: Annotated[int, Strict(), Field(ge=0, le=20)] = 0
+    seed: Index = 0
+
+
+class OwnProbe(Model):
+    """A question of the suite's own, and a regular expression that some part of a right answer matches."""
+
+    prompt: Text
+    expect: Regex
 
 
 class DecodeSanityParams(CheckParams):
-    """Simple questions get sane, repeatable, printable answers."""
+    """Simple questions get sane, repeatable, printable answers.
 
+    `probes` is what the model can be asked; left out, its name decides. `ask` are more questions.
+    """
+
+    probes: Literal["chat", "sums", "bytes"] | None = None
+    ask: Annotated[tuple[OwnProbe, ...], Field(max_length=100)] = ()
     max_new_tokens: Count = 64
+    # Upstream's bounds, never to be met themselves. Healthy English has a share of more than 0.9, noise of broken
+    # weights one of less than 0.5.
+    printable_share: Annotated[float, Strict(), Field(ge=0.0, lt=1.0)] = 0.85
+    # One piece of five characters in a quarter of all places: the answer is a loop of at most four characters.
+    repeat_share: Annotated[float, Strict(), Field(gt=0.0, le=1.0)] = 0.25
 
 
 CHECK_PARAMS: dict[str, type[CheckParams]] = {

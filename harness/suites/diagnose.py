@@ -83,6 +83,8 @@ _WANTED: dict[str, Callable[[_Context], str]] = {
     "tuple_type": lambda _: "a list",
     "too_short": lambda ctx: f"{ctx['min_length']} item or more",
     "too_long": lambda ctx: f"{ctx['max_length']} items or fewer",
+    "greater_than": lambda ctx: f"more than {ctx['gt']:g}",
+    "less_than": lambda ctx: f"less than {ctx['lt']:g}",
     "greater_than_equal": lambda ctx: f"{ctx['ge']:g} or more",
     "less_than_equal": lambda ctx: f"{ctx['le']} or less",
 }
@@ -91,6 +93,8 @@ _WANTED: dict[str, Callable[[_Context], str]] = {
 def keys_at(model: type[Model], location: Location) -> list[str]:
     """The keys of the mapping at `location` below `model`."""
     for part in location:
+        if isinstance(part, int):  # an item of a list of models, which the list's own key has led to
+            continue
         model = _model_in(model.model_fields[str(part)].annotation)
     return [*model.model_fields, *model.settled_keys]
 

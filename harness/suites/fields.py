@@ -6,6 +6,7 @@ ValueError with what was found and what is allowed; `diagnose` adds the place.
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated, Any, ClassVar
 
@@ -22,6 +23,7 @@ from pydantic.types import Strict
 
 from harness.suites.durations import PATTERN, parse_duration
 from harness.suites.engine_args import NAME_PATTERN, check_arg_name, check_arg_value
+from harness.suites.wording import show
 
 
 class Model(BaseModel):
@@ -64,6 +66,24 @@ PATTERNS = {
     _SLUG: "a word of lower-case letters, digits, '_', '.' and '-'",
     _ENV_NAME: "the name of a variable: letters, digits and '_'",
 }
+
+
+def _check_regex(value: str) -> str:
+    try:
+        pattern = re.compile(value)
+    # An index that no platform holds, and brackets nested too deep, have errors of their own.
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"{show(value)} is no regular expression: {error}; allowed: one that Python's re.search takes"
+        ) from None
+    if pattern.search(""):
+        raise ValueError(
+            f"{show(value)} matches an empty text too, so it proves nothing; allowed: what only some text matches"
+        )
+    return value
+
+
+Regex = Annotated[Text, AfterValidator(_check_regex)]
 Slug = Annotated[str, Strict(), StringConstraints(pattern=_SLUG, max_length=100)]
 Sizes = Annotated[tuple[Count, ...], Field(min_length=1, max_length=1000)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from harness.suites.check_list import CheckSpec
 from harness.suites.matrix import MatrixValue, written
@@ -45,6 +45,11 @@ class Job:
     router: RouterSpec | None = None
     env: Mapping[str, str]
     python: str | None
+
+    @property
+    def catalogue(self) -> Path:
+        """The folder that the suite's name is relative to: as many folders up as the name has parts."""
+        return self.suite_path.parents[len(PurePosixPath(self.suite).parts) - 1]
 
 
 def expand(suite: Suite, profile: ProfileName, *, today: date | None = None) -> list[Job]:

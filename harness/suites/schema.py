@@ -39,7 +39,7 @@ def json_schema() -> Schema:
         "matrix": _MATRIX,
         "checks": {"type": "array", "items": {"$ref": "#/$defs/Check"}},
     }
-    parts["Check"] = {"anyOf": [_check(name) for name in CHECK_PARAMS]}
+    parts["Check"] = {"anyOf": [_check(name, parts) for name in CHECK_PARAMS]}
     whole = {name: _with_variables(part) for name, part in (parts | {"Suite": suite}).items()}
     partial = {f"Partial{name}": _partial(part) for name, part in whole.items()}
     return {
@@ -53,9 +53,13 @@ def json_schema() -> Schema:
     }
 
 
-def _check(name: str) -> Schema:
-    """One check as a list item; nothing is required, since a profile's overlay may bring it."""
+def _check(name: str, parts: dict[str, Schema]) -> Schema:
+    """One check as a list item; nothing is required, since a profile's overlay may bring it.
+
+    Models inside its parameters go to `parts`, where all references lead.
+    """
     model = CHECK_PARAMS[name].model_json_schema()
+    parts |= model.pop("$defs", {})
     values = {key: _per_profile(value) for key, value in model.get("properties", {}).items()}
     overlay = {"type": "object", "properties": values, "additionalProperties": False}
     params = {

@@ -4,6 +4,11 @@ from harness.verdict.classify import ProcessEnd, classify_attempt, finding, sign
 from harness.verdict.events import JobTicket, LiveView
 from harness.verdict.judge import INFRA_LIMIT, Judged, exit_code, judge_job, needs_retry, speaks_of_code
 from harness.verdict.outcomes import OPEN_CHECKS, RED_CHECKS, AttemptOutcome, CheckOutcome, Verdict
+from harness.verdict.question_stream import FILE_NAME as QUESTIONS_FILE
+from harness.verdict.question_stream import AskedQuestion, QuestionRole
+from harness.verdict.question_stream import decode as decode_question
+from harness.verdict.question_stream import encode as encode_questions
+from harness.verdict.questions import QuestionOutcome, QuestionRecord
 from harness.verdict.records import (
     JSON,
     AttemptRecord,
@@ -18,7 +23,9 @@ __all__ = [
     "INFRA_LIMIT",
     "JSON",
     "OPEN_CHECKS",
+    "QUESTIONS_FILE",
     "RED_CHECKS",
+    "AskedQuestion",
     "AttemptOutcome",
     "AttemptRecord",
     "CheckOutcome",
@@ -28,9 +35,14 @@ __all__ = [
     "Judged",
     "LiveView",
     "ProcessEnd",
+    "QuestionOutcome",
+    "QuestionRecord",
+    "QuestionRole",
     "RunRecord",
     "Verdict",
     "classify_attempt",
+    "decode_question",
+    "encode_questions",
     "exit_code",
     "finding",
     "judge_job",

@@ -7,10 +7,12 @@ pages; each fault below is one rule broken, so that a check can be shown to see 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.engines import Answer, GenerateRequest, KVRows, RankInfo, ServerInfo
+from fake_answers import FakeText
+
+from harness.engines import Answer, Completion, GenerateRequest, KVRows, RankInfo, ServerInfo
 from harness.engines.base import HeldRow, InFlight, RankRows
 from harness.errors import RequestRefusedError
 
@@ -27,9 +29,14 @@ class FakeEngine:
     row_bytes: int = 512
     backend: str = "ag_rs"
     faults: frozenset[str] = frozenset()
+    model: str = "a/chat-model"
     collectives: int = 0
     bursts: int = 0
     flights: dict[str, GenerateRequest] = field(default_factory=dict)
+    text: FakeText = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text = FakeText(self.faults)
 
     def has(self, fault: str) -> bool:
         return fault in self.faults
@@ -54,6 +61,7 @@ class FakeEngine:
             capped_by_argument=self.has("argument-cap"),
             ranks=ranks,
             raw={},
+            model=self.model,
         )
 
     def _rank(self, rank: int) -> RankInfo:
@@ -91,6 +99,11 @@ class FakeEngine:
         if self.has("burst-differs") and self.bursts > 1:
             answers[-1] = replace(answers[-1], tokens=(0,) * len(answers[-1].tokens))
         return answers
+
+    def complete(
+        self, prompt: str, *, max_new_tokens: int, stop: Sequence[str] = (), temperature: float = 0.0
+    ) -> Completion:
+        return self.text.complete(prompt, max_new_tokens=max_new_tokens, stop=tuple(stop))
 
     def _admit(self, request: GenerateRequest) -> None:
         page = PAGE * self.dcp

@@ -9,7 +9,14 @@ import jsonschema
 import pytest
 from command_line import assert_usage_error, harness
 
-SMOKE = {"dcp/layout_unit", "dcp/parity_dcp2", "dcp/parity_dcp4", "dcp/parity_dcp8"}
+SMOKE = {
+    "dcp/layout_unit",
+    "dcp/parity_dcp2",
+    "dcp/parity_dcp4",
+    "dcp/parity_dcp8",
+    "dcp/gsm8k_dcp4",
+    "dcp/gsm8k_dcp8",
+}
 
 
 def test_list_keeps_its_json_contract() -> None:
@@ -120,7 +127,8 @@ def test_doctor_says_why_there_is_only_a_guard(tmp_path: Path) -> None:
         (["eval", "parrity", "--url", "http://127.0.0.1:1"], ["parrity", "parity"]),
         (["eval", "parity", "--url", "http://127.0.0.1:1", "-p", "lenghts=[1]"], ["lenghts", "lengths"]),
         (["eval", "parity", "--url", "http://127.0.0.1:1"], ["parity", "--baseline-url"]),
-        (["eval", "accuracy", "--url", "http://127.0.0.1:1"], ["accuracy", "not implemented"]),
+        (["eval", "accuracy", "--url", "http://127.0.0.1:1"], ["task", "is missing"]),
+        (["eval", "accuracy", "--url", "http://127.0.0.1:1", "--task", "sum"], ["sum", "sums"]),
         (["eval", "active", "--url", "http://127.0.0.1:1"], ["dcp", "is missing"]),
         (["eval", "active", "--url", "http://127.0.0.1:1", "-p", "dcp=[1"], ["dcp", "YAML"]),
         (["eval", "active", "--url", "http://127.0.0.1:1", "-p", "dcp="], ["dcp=", "NAME=YAML"]),
@@ -158,6 +166,8 @@ def test_every_command_has_help_with_an_example() -> None:
         ["suites", "schema"],
         ["engine", "serve"],
         ["faults", "list"],
+        ["baseline", "record"],
+        ["baseline", "list"],
     ):
         done = harness(*command, "--help")
         assert done.code == 0

@@ -8,7 +8,7 @@ import threading
 import pytest
 from fake_server import Respond, serving
 
-from harness.engines import EngineClient, GenerateRequest
+from harness.engines import Completion, EngineClient, GenerateRequest
 from harness.errors import DeadlineError, EngineDiedError, EngineError, RequestRefusedError
 
 REQUEST = GenerateRequest(input_ids=(1, 2, 3), max_new_tokens=2)
@@ -140,6 +140,95 @@ def test_no_call_is_made_after_the_deadline() -> None:
         with pytest.raises(DeadlineError), client.deadline("check rows", 0.0):
             client.health()
     assert calls == []
+
+
+COMPLETION = {
+    "choices": [{"index": 0, "text": " 4", "finish_reason": "stop", "logprobs": None}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+}
+
+
+def completing(completion: object, *, models: object = None, status: int = 200) -> Respond:
+    """Answers `/v1/models` with `models` and all else with `completion`."""
+    listed = {"data": [{"id": "served"}, {"id": "adapter"}]} if models is None else models
+    chosen = {"/v1/models": always(status, listed)}
+    return lambda path, sent: chosen.get(path, always(200, completion))(path, sent)
+
+
+def test_a_completion_is_a_text_and_why_it_ended() -> None:
+    with serving(completing(COMPLETION)) as url:
+        completion = EngineClient(url).complete("2+2=", max_new_tokens=8)
+    assert completion == Completion(text=" 4", tokens=2, finish_reason="stop", prompt_tokens=3)
+
+
+def test_a_completion_asks_for_the_first_model_once() -> None:
+    sent: list[tuple[str, dict[str, object]]] = []
+    respond = completing(COMPLETION)
+
+    def listen(path: str, body: dict[str, object]) -> tuple[int, bytes] | None:
+        sent.append((path, body))
+        return respond(path, body)
+
+    with serving(listen) as url:
+        client = EngineClient(url)
+        client.complete("2+2=", max_new_tokens=8, stop=["\n"], temperature=0.5)
+        client.complete("3+3=", max_new_tokens=8)
+    assert [path for path, _ in sent] == ["/v1/models", "/v1/completions", "/v1/completions"]
+    body = {"model": "served", "prompt": "2+2=", "max_tokens": 8, "temperature": 0.5, "stop": ["\n"]}
+    assert sent[1][1] == body
+    assert sent[2][1] == {"model": "served", "prompt": "3+3=", "max_tokens": 8, "temperature": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"no json", "no JSON"),
+        ([], "asked for"),
+        ({}, "choices"),
+        ({"choices": []}, "choices"),
+        ({"choices": None}, "choices"),
+        ({"choices": [{"text": " 4"}]}, "finish_reason"),
+        ({"choices": [{"text": " 4", "finish_reason": None}]}, "finish_reason"),
+        ({"choices": [{"finish_reason": "stop"}]}, "text"),
+        ({"choices": [{"text": 4, "finish_reason": "stop"}]}, "text"),
+        ({**COMPLETION, "usage": {"completion_tokens": "two"}}, "two"),
+        ({**COMPLETION, "usage": [2]}, "usage"),
+    ],
+)
+def test_a_completion_that_lacks_something_is_an_error(body: object, words: str) -> None:
+    with serving(completing(body)) as url, pytest.raises(EngineError, match=words):
+        EngineClient(url).complete("2+2=", max_new_tokens=8)
+
+
+def test_an_engine_that_does_not_count_tokens_still_completes() -> None:
+    with serving(completing({"choices": COMPLETION["choices"]})) as url:
+        completion = EngineClient(url).complete("2+2=", max_new_tokens=8)
+    assert (completion.text, completion.tokens, completion.prompt_tokens) == (" 4", 0, 0)
+
+
+@pytest.mark.parametrize("models", [{}, {"data": []}, {"data": [{}]}, [], 5])
+def test_a_list_of_models_without_a_model_is_an_error(models: object) -> None:
+    with serving(completing(COMPLETION, models=models)) as url:
+        with pytest.raises(EngineError, match="lists no model"):
+            EngineClient(url).complete("2+2=", max_new_tokens=8)
+
+
+def test_models_that_are_refused_are_asked_for_again() -> None:
+    answers = [always(503, {"error": "loading"}), always(200, {"data": [{"id": "served"}]})]
+
+    def respond(path: str, sent: dict[str, object]) -> tuple[int, bytes] | None:
+        return (answers.pop(0) if path == "/v1/models" else always(200, COMPLETION))(path, sent)
+
+    with serving(respond) as url:
+        client = EngineClient(url)
+        with pytest.raises(RequestRefusedError, match="loading"):
+            client.complete("2+2=", max_new_tokens=8)
+        assert client.complete("2+2=", max_new_tokens=8).text == " 4"
+
+
+def test_a_completion_of_a_dead_engine_asks_what_died() -> None:
+    with serving(lambda path, body: None) as url, pytest.raises(EngineDiedError, match="rank 3 was killed"):
+        EngineClient(url, why_dead=lambda: "rank 3 was killed").complete("2+2=", max_new_tokens=8)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A stand-in for the pytest process of a job. Run as a script: `fake_job.py EVENTS CODE`.
 
 CODE is Python that says what the job does, with the helpers below in reach. Results travel exactly as
-pytest-reportlog writes them, and the doorbell is rung as the plugin does.
+pytest-reportlog writes them, questions as the checks do, and the doorbell is rung as the plugin does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,21 @@ EVENTS = Path(sys.argv[1])
 def write(text: str) -> None:
     with EVENTS.open("a") as file:
         file.write(text)
+
+
+def ask(number: int, *, bell: bool = True, **others: object) -> None:
+    """One question's record, streamed beside the events; without `bell` nobody is told."""
+    record = {
+        "check": "accuracy",
+        "role": "engine",
+        "question": number,
+        "prompt_hash": "ab",
+        "expected": "42",
+    }
+    with EVENTS.with_name("questions.jsonl").open("a") as file:
+        file.write(json.dumps({**record, "outcome": "correct", **others}) + "\n")
+    if bell:
+        ring()
 
 
 def ring() -> None:

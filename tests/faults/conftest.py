@@ -8,17 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.refengine import attention, layout_seams
-from harness.refengine.seams import patch
+from harness.refengine import attention, layout_seams, seams, step_plan
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "refengine"))
 
-# What stands behind the seams that faults replace: `seam` wraps it in a function that dispatches.
-HEALTHY = {
-    attention.LSE_WEIGHTS: attention.lse_weights.__wrapped__,
-    layout_seams.LOCAL_KV_LEN: layout_seams.local_kv_len.__wrapped__,
-    layout_seams.TOKEN_OWNER: layout_seams.token_owner.__wrapped__,
-}
+# What stands behind the seams before any test plants a fault; importing these modules registers them all.
+assert attention and layout_seams and step_plan
+HEALTHY = dict(seams._IMPLEMENTATIONS)
 
 
 @pytest.fixture
@@ -26,4 +22,4 @@ def healthy_afterwards() -> Iterator[None]:
     """Whatever a test plants is taken out again: faults patch the whole process."""
     yield
     for name, function in HEALTHY.items():
-        patch(name, function)
+        seams.patch(name, function)

@@ -30,7 +30,7 @@ def test_a_fault_patches_the_seams_it_names_and_no_other(fault_id: str) -> None:
     [
         ("lse-bas", "did you mean lse-base"),
         ("len_ceil", "did you mean len-ceil"),
-        ("zzz", "there are: lse-base, len-ceil, owner-div"),
+        ("zzz", "there are: lse-base, lse-log2, lse-bf16"),
     ],
 )
 def test_unknown_faults_get_near_names(typed: str, said: str) -> None:

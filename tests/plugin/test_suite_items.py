@@ -117,17 +117,6 @@ def test_plain_test_files_of_a_suite_are_collected(tmp_path: Path) -> None:
         assert "8 passed" in done.out
 
 
-def test_a_check_without_a_module_is_an_error_and_the_others_run(tmp_path: Path) -> None:
-    file = tiny_suite(tmp_path, checks="[active: {dcp: 2}, accuracy: {task: sums}]")
-    done = run_pytest(file, cwd=tmp_path)
-    assert done.code == 1
-    assert {name: check["outcome"] for name, check in done.checks.items()} == {
-        "active": "passed",
-        "accuracy": "error",
-    }
-    assert "check accuracy is not implemented by this release" in done.out
-
-
 def test_a_test_file_without_a_test_is_an_error_beside_others(tmp_path: Path) -> None:
     folder = tmp_path / "suites"
     folder.mkdir()

@@ -12,15 +12,22 @@ import torch
 from torch import Tensor
 
 from harness.refengine.model import ModelConfig
-from harness.refengine.weights import random_weights
+from harness.refengine.weights import ModelWeights, random_weights
 
 
 class DenseOracle:
-    """The model `model` with the weights of `seed`."""
+    """The model `model` with the weights of `seed`, or those given."""
 
-    def __init__(self, model: ModelConfig, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        model: ModelConfig,
+        *,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        weights: ModelWeights | None = None,
+    ) -> None:
         self.model = model
-        self.weights = random_weights(model, seed=seed, dtype=dtype)
+        self.weights = weights or random_weights(model, seed=seed, dtype=dtype)
 
     def logprobs(self, tokens: list[int]) -> Tensor:
         """[len(tokens), vocab] fp64: row p is the log-distribution of the token after position p."""
@@ -33,6 +40,13 @@ class DenseOracle:
             x = x + (gate / (1 + torch.exp(-gate)) * up) @ layer.down_proj.double().T
         logits = self._norm(x) @ self.weights.lm_head.double().T
         return logits - torch.logsumexp(logits, dim=1, keepdim=True)
+
+    def greedy(self, tokens: list[int], count: int) -> list[int]:
+        """The `count` tokens that follow, the likeliest each time, end marks included."""
+        answer: list[int] = []
+        for _ in range(count):
+            answer.append(int(self.logprobs([*tokens, *answer])[-1].argmax()))
+        return answer
 
     def _norm(self, x: Tensor) -> Tensor:
         return x / torch.sqrt((x * x).sum(dim=1, keepdim=True) / x.shape[1] + self.model.norm_eps)

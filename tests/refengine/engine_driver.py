@@ -14,8 +14,8 @@ from torch import Tensor
 from harness.refengine.batch import Batch, ForwardMode, SequenceChunk
 from harness.refengine.comm import Comms, ThreadWorld
 from harness.refengine.config import EngineConfig
-from harness.refengine.model import resolve_model
 from harness.refengine.runner import ModelRunner
+from harness.refengine.served_model import resolve_model
 from harness.refengine.weights import TORCH_DTYPES
 from harness.topology import ParallelState
 
@@ -117,5 +117,5 @@ def gap(request: Request, config: EngineConfig) -> float:
 # Healthy engines answer a prompt with the same tokens at every topology, so few texts are ever computed.
 @lru_cache(maxsize=512)
 def oracle_logprobs(model: str, seed: int, dtype: str, tokens: tuple[int, ...]) -> Tensor:
-    oracle = DenseOracle(resolve_model(model), seed=seed, dtype=TORCH_DTYPES[dtype])
+    oracle = DenseOracle(resolve_model(model).config, seed=seed, dtype=TORCH_DTYPES[dtype])
     return oracle.logprobs(list(tokens))

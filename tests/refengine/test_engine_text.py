@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.refengine.front.text import AnswerText
+from harness.refengine.tokenizer import StreamDecoder
 
 # Few distinct bytes, so that stop strings and unfinished characters really occur.
 TOKENS = st.lists(st.sampled_from([97, 98, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 256]), max_size=14)
@@ -22,7 +23,7 @@ def whole(tokens: list[int]) -> str:
 @settings(max_examples=150, deadline=None)
 @given(tokens=TOKENS, stops=STOPS)
 def test_text_only_grows_and_ends_as_the_whole(tokens: list[int], stops: list[str]) -> None:
-    answer = AnswerText(stops)
+    answer = AnswerText(StreamDecoder(), stops)
     shown = [answer.text]
     pushed = 0
     for token in tokens:
@@ -41,7 +42,7 @@ def test_text_only_grows_and_ends_as_the_whole(tokens: list[int], stops: list[st
 
 
 def test_no_character_is_shown_before_its_last_byte() -> None:
-    answer = AnswerText()
+    answer = AnswerText(StreamDecoder())
     seen = []
     for token in "a€é".encode():
         answer.push(token)
@@ -50,7 +51,7 @@ def test_no_character_is_shown_before_its_last_byte() -> None:
 
 
 def test_the_beginning_of_a_stop_string_is_held_back_until_it_is_none() -> None:
-    answer = AnswerText(["abc"])
+    answer = AnswerText(StreamDecoder(), ["abc"])
     for token in b"xab":
         answer.push(token)
     assert answer.text == "x"
@@ -60,7 +61,7 @@ def test_the_beginning_of_a_stop_string_is_held_back_until_it_is_none() -> None:
 
 @pytest.mark.parametrize("tail", [b"ab", b"\xe2\x82"])
 def test_the_end_shows_what_was_held_back(tail: bytes) -> None:
-    answer = AnswerText(["abc"])
+    answer = AnswerText(StreamDecoder(), ["abc"])
     for token in b"x" + tail:
         answer.push(token)
     assert answer.text == "x"

@@ -21,6 +21,7 @@ from harness.refengine.front.call import Call, Prompt
 from harness.refengine.front.link import EngineLink, EngineSilentError
 from harness.refengine.metrics import Counters
 from harness.refengine.requests import GenerateRequest, QueryKind, Said
+from harness.refengine.tokenizer import ByteTokenizer
 from harness.refengine.wiring import Wiring
 
 # Far above what any of these steps takes, so that a test which waits for ever fails instead.
@@ -93,7 +94,8 @@ def play(script: Coroutine[Any, Any, None]) -> None:
 
 def call(ranks: Ranks, *rids: str, prompt_len: int = 1) -> Call:
     requests = [GenerateRequest(rid=rid, tokens=(65,) * prompt_len, max_new_tokens=1) for rid in rids]
-    return Call(ranks.link, [Prompt(request=request) for request in requests], Counters())
+    prompts = [Prompt(request=request) for request in requests]
+    return Call(ranks.link, prompts, tokenizer=ByteTokenizer(), counters=Counters())
 
 
 async def answered(one: Call) -> list[str]:

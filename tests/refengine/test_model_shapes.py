@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from harness.errors import UsageError
-from harness.refengine.model import ModelConfig, check_model_topology, resolve_model
+from harness.refengine.model import ModelConfig, check_model_topology
+from harness.refengine.served_model import resolve_model
 from harness.refengine.weights import ModelWeights, random_weights, shard_weights
 from harness.topology import ParallelConfig, kv_head_range
 
@@ -19,7 +20,7 @@ def test_unknown_models_list_the_known_ones() -> None:
 @pytest.mark.parametrize("name", ["builtin:random-gqa", "builtin:random-gqa-kv1", "builtin:random-gqa-kv8"])
 @pytest.mark.parametrize(("tp", "dcp"), [(1, 1), (2, 2), (4, 4), (8, 8), (4, 2), (8, 2), (8, 4), (8, 1)])
 def test_builtin_models_fit_every_topology_we_run(name: str, tp: int, dcp: int) -> None:
-    check_model_topology(resolve_model(name), ParallelConfig(tp_size=tp, dcp_size=dcp))
+    check_model_topology(resolve_model(name).config, ParallelConfig(tp_size=tp, dcp_size=dcp))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_shapes_that_do_not_divide_are_named(model: ModelConfig, tp: int, said: 
 
 
 def test_a_seed_makes_the_same_model_and_another_seed_another() -> None:
-    model = resolve_model("builtin:random-gqa")
+    model = resolve_model("builtin:random-gqa").config
     first, again, other = (random_weights(model, seed=seed, dtype=torch.float32) for seed in (1, 1, 2))
     assert torch.equal(first.layers[1].down_proj, again.layers[1].down_proj)
     assert not torch.equal(first.embedding, other.embedding)

@@ -56,7 +56,7 @@ def test_the_shipped_catalogue_is_clean() -> None:
     assert check_catalogue(SUITES) == []
     names = load_catalogue(SUITES).names
     assert names == tuple(sorted(names))
-    assert {"dcp/parity_dcp2", "dcp/parity_dcp4", "dcp/parity_dcp8"} <= set(names)
+    assert {"dcp/parity_dcp4", "dcp/parity_dcp8", "dcp/gsm8k_dcp4", "dcp/gsm8k_dcp8"} <= set(names)
 
 
 @pytest.mark.parametrize(("dcp", "tp", "groups"), [(4, 4, 1), (8, 8, 1), (2, 4, 2)])

@@ -27,8 +27,8 @@ from harness.refengine.front.link import EngineGoneError, EngineLink, EngineSile
 from harness.refengine.front.openai import ChatBody, CompletionBody, Shape
 from harness.refengine.front.serving import AsciiJSONResponse, ClientGoneError, complete, stream
 from harness.refengine.metrics import CONTENT_TYPE, Counters, render
-from harness.refengine.model import resolve_model
 from harness.refengine.requests import QueryKind, beyond_context
+from harness.refengine.served_model import resolve_model
 from harness.refengine.tokenizer import BOS_ID
 from harness.refengine.wiring import Wiring
 
@@ -54,7 +54,9 @@ class Front:
         self.config = wiring.config
         self.launcher = wiring.launcher
         self.link = link
-        self.model = resolve_model(wiring.config.model)
+        served = resolve_model(wiring.config.model)
+        self.model = served.config
+        self.tokenizer = served.tokenizer
         self.model_name = wiring.config.served_model_name or wiring.config.model
         self.counters = Counters()
 
@@ -63,7 +65,10 @@ class Front:
         for prompt in prompts:
             if refusal := beyond_context(prompt.request, self.model.max_positions):
                 raise UsageError(refusal)
-        return Call(self.link, prompts, self.counters)
+        return self._call(prompts, self.counters)
+
+    def _call(self, prompts: Sequence[Prompt], counters: Counters) -> Call:
+        return Call(self.link, prompts, tokenizer=self.tokenizer, counters=counters)
 
     async def answer(self, request: Request, prompts: Sequence[Prompt]) -> list[Generation]:
         return await complete(request, self.call(prompts))
@@ -76,7 +81,7 @@ class Front:
         # Beside many others the probe itself waits long for its turn; their progress is proof as good.
         ways = [
             asyncio.ensure_future(self.link.progress()),
-            asyncio.ensure_future(complete(request, Call(self.link, [prompt], Counters()))),
+            asyncio.ensure_future(complete(request, self._call([prompt], Counters()))),
         ]
         try:
             done, _ = await asyncio.wait(ways, timeout=HEALTH_S, return_when=asyncio.FIRST_COMPLETED)
@@ -95,6 +100,7 @@ class Front:
         return {
             "schema": 1,
             "model": config.model,
+            "model_sha256": lead["model_sha256"],
             "dtype": config.dtype,
             "tp_size": config.tp,
             "dcp_size": config.dcp,
@@ -146,7 +152,7 @@ def make_app(wiring: Wiring, link: EngineLink) -> FastAPI:
 def _add_generation(app: FastAPI, front: Front) -> None:
     @app.post("/generate")
     async def generate(body: native.GenerateBody, request: Request) -> Response:
-        prompts = body.prompts(vocab_size=front.model.vocab_size)
+        prompts = body.prompts(front.tokenizer)
         if body.stream:
             event = partial(native.stream_event, is_list=body.is_list)
             return await stream(request, front.call(prompts), event=event)
@@ -164,9 +170,14 @@ def _add_generation(app: FastAPI, front: Front) -> None:
 
 def _add_openai(app: FastAPI, front: Front) -> None:
     async def serve(body: ChatBody | CompletionBody, request: Request) -> Response:
-        prompts = body.prompts(vocab_size=front.model.vocab_size)
+        prompts = body.prompts(front.tokenizer)
         rid = body.rid or prompts[0].request.rid
-        shape = Shape(chat=isinstance(body, ChatBody), model=body.model or front.model_name, rid=rid)
+        shape = Shape(
+            chat=isinstance(body, ChatBody),
+            model=body.model or front.model_name,
+            rid=rid,
+            tokenizer=front.tokenizer,
+        )
         if not body.stream:
             return AsciiJSONResponse(shape.answer(await front.answer(request, prompts)))
         call = front.call(prompts)

@@ -17,6 +17,7 @@ from harness.refengine.front.link import EngineGoneError, EngineLink, Event
 from harness.refengine.front.text import AnswerText
 from harness.refengine.metrics import Counters
 from harness.refengine.requests import FinishType, GenerateRequest, Said, Scored
+from harness.refengine.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +70,15 @@ class Generation:
 class Call:
     """The generations of one HTTP call. Use `start`, then `progress` once, and `close` in a finally."""
 
-    def __init__(self, link: EngineLink, prompts: Sequence[Prompt], counters: Counters) -> None:
+    def __init__(
+        self, link: EngineLink, prompts: Sequence[Prompt], *, tokenizer: Tokenizer, counters: Counters
+    ) -> None:
         self.generations = [
-            Generation(index=index, request=prompt.request, text=AnswerText(prompt.stop))
+            Generation(
+                index=index,
+                request=prompt.request,
+                text=AnswerText(tokenizer.stream(), prompt.stop),
+            )
             for index, prompt in enumerate(prompts)
         ]
         self._link = link

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from harness.errors import UsageError
 from harness.refengine.front.call import Prompt
 from harness.refengine.requests import GenerateRequest
-from harness.refengine.tokenizer import check_tokens, encode
+from harness.refengine.tokenizer import Tokenizer, check_tokens
 
 # SGLang's own defaults, for its native and its OpenAI interface alike.
 DEFAULT_MAX_NEW_TOKENS = 128
@@ -60,7 +60,7 @@ def stops_of(stop: str | list[str] | None) -> tuple[str, ...]:
     return (stop,) if isinstance(stop, str) else tuple(stop)
 
 
-def tokens_of(prompt: str | list[int], *, vocab_size: int) -> tuple[int, ...]:
+def tokens_of(prompt: str | list[int], tokenizer: Tokenizer) -> tuple[int, ...]:
     """Token ids of a text, or checked ids. Raises UsageError for an empty prompt or unknown ids."""
     if isinstance(prompt, str):
         if not prompt:
@@ -69,8 +69,8 @@ def tokens_of(prompt: str | list[int], *, vocab_size: int) -> tuple[int, ...]:
             prompt.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"the prompt has half a surrogate pair at character {error.start}") from error
-        return tuple(encode(prompt))
-    check_tokens(prompt, vocab_size)
+        return tuple(tokenizer.encode(prompt))
+    check_tokens(prompt, tokenizer.vocab_size)
     return tuple(prompt)
 
 

@@ -25,6 +25,7 @@ from harness.refengine.front.fields import (
     tokens_of,
 )
 from harness.refengine.requests import Scored
+from harness.refengine.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ class GenerateBody(Strict):
             return isinstance(self.text, list)
         return bool(self.input_ids) and all(isinstance(one, list) for one in self.input_ids or ())
 
-    def prompts(self, *, vocab_size: int) -> list[Prompt]:
+    def prompts(self, tokenizer: Tokenizer) -> list[Prompt]:
         """One Prompt for each. Raises UsageError naming the field that does not fit."""
         sources = self._sources()
         count = len(sources)
@@ -82,7 +83,7 @@ class GenerateBody(Strict):
         starts = _each("logprob_start_len", self.logprob_start_len, count)
         tops = _each("top_logprobs_num", self.top_logprobs_num, count)
         rids = self._rids(count)
-        prompts = [tokens_of(source, vocab_size=vocab_size) for source in sources]
+        prompts = [tokens_of(source, tokenizer) for source in sources]
         for tokens, start in zip(prompts, starts, strict=True):
             if start > len(tokens):
                 raise UsageError(f"logprob_start_len {start} is past the prompt's {len(tokens)} tokens")

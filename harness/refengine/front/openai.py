@@ -1,6 +1,6 @@
 """The OpenAI interface, `/v1/completions` and `/v1/chat/completions`: requests, answers, chunks. No I/O.
 
-A byte model knows no chat format, so a conversation becomes plain text: one `role: content` line for each
+These models know no chat format, so a conversation becomes plain text: one `role: content` line for each
 message, and the start of the assistant's.
 """
 
@@ -28,7 +28,7 @@ from harness.refengine.front.fields import (
 )
 from harness.refengine.front.native import finite
 from harness.refengine.requests import Scored
-from harness.refengine.tokenizer import StreamDecoder, decode
+from harness.refengine.tokenizer import BOS_ID, Tokenizer
 
 # OpenAI's own default for completions; chat has none, and takes SGLang's.
 DEFAULT_COMPLETION_TOKENS = 16
@@ -84,7 +84,7 @@ class CompletionBody(OpenAIBody):
     echo: Annotated[bool, neutral(False)] = False
     best_of: Annotated[int, neutral(1)] = 1
 
-    def prompts(self, *, vocab_size: int) -> list[Prompt]:
+    def prompts(self, tokenizer: Tokenizer) -> list[Prompt]:
         """One Prompt for each. Raises UsageError for an empty one or ids outside the vocabulary."""
         given: Any = self.prompt
         if given == []:
@@ -92,7 +92,7 @@ class CompletionBody(OpenAIBody):
         sources = given if isinstance(given, list) and isinstance(given[0], (str, list)) else [given]
         return [
             self._prompt(
-                tokens_of(source, vocab_size=vocab_size),
+                tokens_of(source, tokenizer),
                 rid=self.rid if self.rid is None or len(sources) == 1 else f"{self.rid}_{i}",
                 limit=self.max_tokens or DEFAULT_COMPLETION_TOKENS,
                 logprobs=self.logprobs is not None,
@@ -124,13 +124,13 @@ class ChatBody(OpenAIBody):
     logprobs: bool = False
     top_logprobs: TopLogprobs | None = None
 
-    def prompts(self, *, vocab_size: int) -> list[Prompt]:
+    def prompts(self, tokenizer: Tokenizer) -> list[Prompt]:
         """The conversation as one Prompt. Raises UsageError for one without messages."""
         if not self.messages:
             raise UsageError("messages is empty; at least one is needed")
         text = "".join(message.line() for message in self.messages) + "assistant:"
         prompt = self._prompt(
-            tokens_of(text, vocab_size=vocab_size),
+            tokens_of(text, tokenizer),
             rid=self.rid,
             limit=self.max_completion_tokens or self.max_tokens or DEFAULT_MAX_NEW_TOKENS,
             logprobs=self.logprobs,
@@ -142,8 +142,9 @@ class ChatBody(OpenAIBody):
 class Shape:
     """How one endpoint writes its answers; `chat` is the only difference between the two."""
 
-    def __init__(self, *, chat: bool, model: str, rid: str) -> None:
+    def __init__(self, *, chat: bool, model: str, rid: str, tokenizer: Tokenizer) -> None:
         self._chat = chat
+        self._tokenizer = tokenizer
         self._head = {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{rid}",
             "created": int(time.time()),
@@ -197,8 +198,8 @@ class Shape:
         if not generation.request.return_logprob:
             return None
         if self._chat:
-            return _chat_logprobs(generation.output[since:])
-        return _completion_logprobs(generation.output, since=since)
+            return _chat_logprobs(generation.output[since:], self._tokenizer)
+        return _completion_logprobs(generation.output, self._tokenizer, since=since)
 
 
 def usage(generations: Sequence[Generation]) -> dict[str, int]:
@@ -215,52 +216,54 @@ def _finish(generation: Generation) -> str | None:
     return None if generation.finish is None else str(generation.finish["type"])
 
 
-def _completion_logprobs(output: Sequence[Scored], *, since: int) -> dict[str, Any]:
-    offsets = _text_offsets([scored.token for scored in output])[since:]
+def _completion_logprobs(output: Sequence[Scored], tokenizer: Tokenizer, *, since: int) -> dict[str, Any]:
+    offsets = _text_offsets([scored.token for scored in output], tokenizer)[since:]
     output = output[since:]
     return {
-        "tokens": [_token_text(scored.token) for scored in output],
+        "tokens": [_token_text(scored.token, tokenizer) for scored in output],
         "token_logprobs": [finite(scored.logprob) for scored in output],
         "top_logprobs": [
-            {_token_text(token): finite(logprob) for logprob, token in scored.top} for scored in output
+            {_token_text(token, tokenizer): finite(logprob) for logprob, token in scored.top}
+            for scored in output
         ],
         "text_offset": offsets,
     }
 
 
-def _text_offsets(tokens: Sequence[int]) -> list[int]:
-    """Where in the text each token's character stands; a mark adds none, and stands before the next."""
-    decoder, length = StreamDecoder(), 0
+def _text_offsets(tokens: Sequence[int], tokenizer: Tokenizer) -> list[int]:
+    """Where in the text each token's own begins; a mark adds none, and stands before the next."""
+    decoder, length = tokenizer.stream(), 0
     offsets: list[int] = []
     for token in tokens:
         piece = decoder.push(token)
         length += len(piece)
-        # A piece may begin with the U+FFFD of a character that this token broke off; the last one is its own.
-        offsets.append(length - 1 if piece and not decoder.in_character else length)
+        # A piece may begin with the U+FFFD of a character that this token broke off; only its end is its own.
+        own = 0 if decoder.in_character or not piece else len(tokenizer.decode([token]))
+        offsets.append(length - own)
     return offsets
 
 
-def _chat_logprobs(output: Sequence[Scored]) -> dict[str, Any]:
+def _chat_logprobs(output: Sequence[Scored], tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "content": [
             {
-                **_token_entry(scored.token, scored.logprob),
-                "top_logprobs": [_token_entry(token, logprob) for logprob, token in scored.top],
+                **_token_entry(scored.token, scored.logprob, tokenizer),
+                "top_logprobs": [_token_entry(token, logprob, tokenizer) for logprob, token in scored.top],
             }
             for scored in output
         ]
     }
 
 
-def _token_entry(token: int, logprob: float | None) -> dict[str, Any]:
+def _token_entry(token: int, logprob: float | None, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
-        "token": _token_text(token),
+        "token": _token_text(token, tokenizer),
         "logprob": finite(logprob),
-        "bytes": [token] if token < 256 else [],
+        "bytes": [token] if token < BOS_ID else list(tokenizer.decode([token]).encode()),
     }
 
 
-def _token_text(token: int) -> str:
+def _token_text(token: int, tokenizer: Tokenizer) -> str:
     """A token alone: a byte that is no character by itself is written as OpenAI does, `bytes:\\xc3`."""
-    text = decode([token])
+    text = tokenizer.decode([token])
     return f"bytes:\\x{token:02x}" if "\ufffd" in text else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.refengine.tokenizer import StreamDecoder
+from harness.refengine.tokenizer import TextStream
 
 
 class AnswerText:
@@ -14,11 +14,11 @@ class AnswerText:
     Two things are held back: the bytes of an unfinished character, and an end that may become a stop string.
     """
 
-    def __init__(self, stop: Sequence[str] = ()) -> None:
+    def __init__(self, decoder: TextStream, stop: Sequence[str] = ()) -> None:
         self.text = ""
         self.matched: str | None = None
         self._stop = tuple(stop)
-        self._decoder = StreamDecoder()
+        self._decoder = decoder
         self._decoded = ""
 
     def push(self, token: int) -> None:

@@ -1,0 +1,87 @@
+"""`accuracy`: a scored task, gated against a recorded baseline and against dcp=1 on the same questions.
+
+Phases: ask the first stage in whole batches, stopping early where the end is known; where it looks suspicious
+and the suite allows it, ask all questions, of the engine and then of its baseline; judge. What failed, was cut
+off or holds no number is told apart and never wrong; an engine that dies ends the check as its own failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from harness.checks.accuracy_study import Asking, Study, weight_of
+from harness.checks.accuracy_words import figures_of, tell
+from harness.checks.asks import QuestionAsk
+from harness.checks.base import BaselineUse, CheckContext, CheckResult
+from harness.checks.questions import QuestionPlan, make_plan
+from harness.checks.references import RecordedBaseline, configuration, find, why_none
+from harness.errors import RequestRefusedError
+from harness.suites import AccuracyParams
+from harness.verdict.accuracy import Demand, judge_accuracy, suspicious
+from harness.verdict.gates import early_stop_recorded
+from harness.verdict.watch import StopMode
+
+baseline_use = BaselineUse.OPTIONAL
+
+
+def baseline_asks(params: AccuracyParams) -> list[QuestionAsk]:
+    first = make_plan(params).part(0, params.questions)
+    return [QuestionAsk(plan=first, runs=1 + params.aa)]
+
+
+def run(params: AccuracyParams, context: CheckContext) -> CheckResult:
+    study = _prepare(params, context)
+    with contextlib.suppress(RequestRefusedError):  # an engine without that verb has no such cache to empty
+        context.client.flush_cache()
+    asking = Asking(study, context)
+    asking.ask_first()
+    if study.rest.items and asking.watch.reason is None and suspicious(asking.evidence):
+        asking.ask_rest()
+    judgement = judge_accuracy(
+        asking.evidence,
+        Demand(alpha=study.alpha_of_gates, effect=params.effect),
+        stop=asking.sequential_stop,
+        planned=len(study.plan.items) if study.rest.items and asking.watch.reason is None else None,
+    )
+    return CheckResult(
+        outcome=judgement.outcome,
+        message=tell(asking, judgement),
+        figures=figures_of(asking, judgement),
+    )
+
+
+def _prepare(params: AccuracyParams, context: CheckContext) -> Study:
+    """Everything that is known before the first question goes out."""
+    plan = make_plan(params)
+    recorded, why_not = _recorded(plan, context)
+    alpha = params.alpha / context.gated_checks
+    test = None
+    if recorded is not None and StopMode(params.early_stop) is not StopMode.NONE:
+        n = min(params.questions, len(plan.items))
+        correct, of = weight_of(recorded, n=n)
+        test = early_stop_recorded(n, correct=correct, of=of, alpha=alpha)
+    return Study(
+        plan=plan,
+        params=params,
+        recorded=recorded,
+        why_no_record=why_not,
+        origin=None if context.baseline is None else context.baseline.origin,
+        alpha=alpha,
+        test=test,
+    )
+
+
+def _recorded(plan: QuestionPlan, context: CheckContext) -> tuple[RecordedBaseline | None, str]:
+    """The record that fits this configuration, or why there is none."""
+    if not context.references:
+        return None, "no baseline is recorded: see `harness baseline record --help`"
+    try:
+        told = context.client.server_info().raw
+    except RequestRefusedError:  # an engine that tells nothing of itself can still be compared with dcp=1
+        told = {}
+    model = context.model or told.get("model") or told.get("model_path")
+    if not model:
+        return None, "the engine does not say which model it serves: give --model"
+    wanted = configuration(plan, model=str(model), told=told)
+    found = find(context.references, wanted)
+    return found, "" if found else why_none(context.references, wanted)

@@ -1,0 +1,31 @@
+"""Fault `lse-unscaled`: the LSE is taken of raw scores, the output of scaled ones.
+
+Each partial output is right; the weights are those of a sharper (or flatter) softmax than the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from harness.refengine import attention
+from harness.refengine.seams import wrap
+
+Attend = Callable[..., tuple[Tensor, Tensor]]
+
+
+def unscaled_lse(attend: Attend) -> Attend:
+    """The same outputs, with the LSE that a scale of 1 gives."""
+
+    def attend_unscaled(*tensors: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        out, _ = attend(*tensors, scale=scale)
+        _, lse = attend(*tensors, scale=1.0)
+        return out, lse
+
+    return attend_unscaled
+
+
+def install() -> None:
+    """Wrap what a rank computes over its own shard, in this process and those forked from it."""
+    wrap(attention.LOCAL_ATTENTION, unscaled_lse)
