@@ -1,6 +1,6 @@
 """Measures one planted fault at a time for `fault_table.py`: two engines with it, against dcp=1 without.
 
-Phases: `ask_baselines` once, then `measure` for each fault. The trained model answers sums under the arguments
+Phases: `ask_dcp1` once, then `measure` for each fault. The trained model answers sums under the arguments
 of the accuracy suite; the random one goes through the parity suite's own checks. Failure rule: an engine that
 dies ends the benchmark, since no fault is meant to.
 """
@@ -34,6 +34,8 @@ ALPHA = 1e-3
 ANSWER_TOKENS = 80
 # Prompts whose answers' log-probabilities are compared on the trained model, and how many tokens of each.
 SCORED_PROMPTS, SCORED_TOKENS = 32, 48
+# Of the parity suite, in its order: `active` asks for a first page, which others then do not get.
+JUDGED = ("active", "parity", "batch", "rows")
 # What one engine may take to start, and for all that it is asked, on a machine that has other things to do.
 PATIENCE_S = 900.0
 
@@ -66,8 +68,28 @@ class Row:
     checks: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dcp1:
+    """What everything is compared with. `noise` is how many answers flip when the same is asked again."""
+
+    trained: Trained
+    noise: Noise
+    recorded: Reference
+    random: Baseline
+
+    def headline(self) -> str:
+        """What there is to compare with, for people."""
+        trained, told = self.trained, self.recorded
+        return (
+            f"Measured against dcp=1 of tp {self.random.info.tp_size}: {trained.zero_shot.correct} of "
+            f"{trained.zero_shot.asked} right, {trained.few_shot.correct} of {trained.few_shot.asked} at 5-shot, "
+            f"{told.correct} of {told.asked} recorded; asked again, {self.noise.flips} of {self.noise.compared} "
+            "answers flip"
+        )
+
+
 class Lab:
-    """The two engines of one layout, what they are asked, and what dcp=1 answered."""
+    """The two engines of one layout, and what they are asked."""
 
     def __init__(
         self, layout: str, *, model: str, questions: int, few_shot: int, recorded: int, logs: Path
@@ -85,35 +107,36 @@ class Lab:
             for item in self._zero_shot.items[:SCORED_PROMPTS]
         ]
         self._judged: dict[str, CheckParams] = {
-            spec.name: spec.params for spec in self._random.checks if spec.name in ("parity", "batch", "rows")
+            spec.name: spec.params for spec in self._random.checks if spec.name in JUDGED
         }
 
-    def ask_baselines(self) -> None:
-        """Everything that the engine with a fault is compared with, and the noise of asking twice."""
+    def ask_dcp1(self) -> Dcp1:
+        """Everything that the engine with a fault is compared with."""
         with self._trained(dcp1=True) as client:
-            self._baseline = self._ask(client)
+            trained = self._ask(client)
             again = Sample(records=tuple(ask_questions(client, self._zero_shot)))
             recorded = Sample(records=tuple(ask_questions(client, self._recorded_plan)))
-        twice = pair(again, self._baseline.zero_shot)
-        self._noise = Noise(flips=len(twice.flips), compared=twice.compared)
-        self._reference = Reference(
-            correct=recorded.correct, scored=recorded.scored, asked=recorded.asked, told="dcp=1, asked first"
-        )
+        twice = pair(again, trained.zero_shot)
         with self._launched(self._random, dcp1=True) as client:
-            asks = [
-                ask for name, params in self._judged.items() for ask in CHECKS[name].baseline_asks(params)
-            ]
+            asks = [a for name, params in self._judged.items() for a in CHECKS[name].baseline_asks(params)]
             answers = {ask: ask_engine(client, ask) for ask in asks}
-            self._random_baseline = Baseline(info=client.server_info(), answers=answers, origin="asked first")
+            random = Baseline(info=client.server_info(), answers=answers, origin="asked first")
+        return Dcp1(
+            trained=trained,
+            noise=Noise(flips=len(twice.flips), compared=twice.compared),
+            recorded=Reference(
+                correct=recorded.correct, scored=recorded.scored, asked=recorded.asked, told="dcp=1"
+            ),
+            random=random,
+        )
 
-    def measure(self, fault: str, *, poison: float | None) -> Row:
+    def measure(self, fault: str, *, poison: float | None, dcp1: Dcp1) -> Row:
         """Launch both engines with the fault, and judge what they do."""
         with self._trained(fault=fault, poison=poison) as client:
             found = self._ask(client)
         with self._launched(self._random, fault=fault, poison=poison) as client:
-            context = CheckContext(client=client, baseline=self._random_baseline)
+            context = CheckContext(client=client, baseline=dcp1.random)
             results = {name: CHECKS[name].run(params, context) for name, params in self._judged.items()}
-        base = self._baseline
         return Row(
             fault=fault,
             poison=poison,
@@ -121,22 +144,13 @@ class Lab:
             asked=found.zero_shot.asked,
             few_shot_right=found.few_shot.correct,
             few_shot_asked=found.few_shot.asked,
-            same_text=_same_text(found.zero_shot, base.zero_shot),
-            sums_gap=self._gap(found.scored),
+            same_text=_same_text(found.zero_shot, dcp1.trained.zero_shot),
+            sums_gap=self._gap(found.scored, dcp1.trained.scored),
             parity_gap=results["parity"].figures["max_logprob_gap"],
             batch_gap=results["batch"].figures["max_logprob_gap"],
             rows_wrong=len(results["rows"].figures.get("faults", ())),
-            gates=self._red_gates(found.zero_shot),
+            gates=_red_gates(found.zero_shot, dcp1),
             checks=tuple(n for n, result in results.items() if result.outcome is CheckOutcome.FAILED),
-        )
-
-    def headline(self) -> str:
-        """What everything is compared with, for people."""
-        base, told = self._baseline, self._reference
-        return (
-            f"dcp=1: {base.zero_shot.correct} of {base.zero_shot.asked} right, "
-            f"{base.few_shot.correct} of {base.few_shot.asked} at 5-shot; recorded {told.correct} of "
-            f"{told.asked}; {self._noise.flips} flips in {self._noise.compared} when asked again"
         )
 
     def _ask(self, client: EngineClient) -> Trained:
@@ -146,17 +160,10 @@ class Lab:
             scored=tuple(client.generate_batch(self._scored)),
         )
 
-    def _red_gates(self, sample: Sample) -> tuple[str, ...]:
-        evidence = Evidence(
-            engine=sample, baseline=self._baseline.zero_shot, reference=self._reference, noise=self._noise
-        )
-        judged = judge_accuracy(evidence, Demand(alpha=ALPHA, effect=1.0))
-        return tuple(gate.name.value for gate in judged.gates if gate.rejected)
-
-    def _gap(self, answers: Sequence[Answer]) -> float:
+    def _gap(self, answers: Sequence[Answer], baseline: Sequence[Answer]) -> float:
         """The largest difference of a log-probability, up to the end of dcp=1's answer or the first other token."""
         places = []
-        for answer, base, request in zip(answers, self._baseline.scored, self._scored, strict=True):
+        for answer, base, request in zip(answers, baseline, self._scored, strict=True):
             end = base.tokens.index(EOS_ID) + 1 if EOS_ID in base.tokens else len(base.tokens)
             places += compare(answer, base, prompt=request.input_ids)[:end]
         peak = worst(places)
@@ -209,3 +216,11 @@ def _plan(questions: int, *, shots: int) -> QuestionPlan:
 def _same_text(sample: Sample, baseline: Sample) -> int:
     pairs = zip(sample.records, baseline.records, strict=True)
     return sum(ours.text == theirs.text for ours, theirs in pairs)
+
+
+def _red_gates(sample: Sample, dcp1: Dcp1) -> tuple[str, ...]:
+    evidence = Evidence(
+        engine=sample, baseline=dcp1.trained.zero_shot, reference=dcp1.recorded, noise=dcp1.noise
+    )
+    judged = judge_accuracy(evidence, Demand(alpha=ALPHA, effect=1.0))
+    return tuple(gate.name.value for gate in judged.gates if gate.rejected)

@@ -31,7 +31,6 @@ from harness.report.wording import (
     what_it_says,
 )
 from harness.verdict import (
-    RED_CHECKS,
     CheckOutcome,
     CheckRecord,
     JobRecord,
@@ -42,7 +41,7 @@ from harness.verdict import (
 # More passed checks than this are counted, not listed: a suite of pytest files holds thousands.
 _LISTED_CHECKS = 12
 
-# Lines of a red check's message that are shown; the whole is in the log and the JSON.
+# Lines of a check's message that are shown; the whole is in the log and the JSON.
 _MESSAGE_LINES = 12
 
 # Columns of the labels, wide enough for `attempt 1`, so that facts of all jobs line up.
@@ -222,9 +221,9 @@ def _listed(job: JobRecord) -> Iterator[CheckRecord]:
 def _check_fact(check: CheckRecord) -> _Fact:
     style = check_style(check.outcome)
     label = Text(printable(check.name), style=style)
+    said = _whole_message(check)
     if check.outcome is CheckOutcome.PASSED:
-        return _Fact(label=label, text=Text(what_it_says(check)))
-    said = _whole_message(check) if check.outcome in RED_CHECKS else what_it_says(check)
+        return _Fact(label=label, text=Text(said))
     return _Fact(label=label, text=Text().append(check.outcome, style=style).append(f"  {said}"))
 
 

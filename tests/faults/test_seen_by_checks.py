@@ -39,7 +39,7 @@ SEEN_BY = {
     "merge-skipped": {"active"} | NUMBERS,
     "owner-div": {"rows"} | NUMBERS,
     "write-all": {"rows"} | NUMBERS,
-    "pad-slot": {"rows", "drained"} | NUMBERS,
+    "pad-slot": {"batch", "rows", "drained"},  # `active` has had page 1 before `parity` asks
     "free-partial": {"rows", "drained"},
     "owner-rotated": {"rows"},
     "owner-page": {"rows"},

@@ -167,3 +167,13 @@ def test_the_command_repeats_what_changes_the_job_and_quotes_it():
     job = make_job("red", "failed", make_attempt(1, "failed", PARITY))
     argv = ["run", "dcp/*", "--fault", "a b", "--tags", "smoke", "--target=sglang", "--json", "x"]
     assert reproduce(job, argv=argv) == "harness run dcp/red --profile cpu --fault 'a b' --target sglang"
+
+
+@pytest.mark.parametrize("outcome", ["passed", "underpowered", "failed"])
+def test_a_message_of_several_lines_is_shown_whole_whatever_the_outcome(outcome):
+    check = CheckRecord(
+        name="accuracy", outcome=CheckOutcome(outcome), message="197 of 200 right\nfails below 181\nand more"
+    )
+    text = printed(make_run(make_job("a", "passed", make_attempt(1, "passed", check))))
+    for line in ("197 of 200 right", "fails below 181", "and more"):
+        assert line in text
