@@ -99,8 +99,11 @@ def read_answers(path: Path) -> dict[str, list[Answered]]:
                     raise SourceError(
                         Mark(path, number, 1), f"no line of solutions ({error!r}): {line:.80}"
                     ) from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(f"{path} cannot be read: {why}") from error
+    if number == 0:
+        raise UsageError(f"{path} is empty; allowed: JSON lines of solutions")
     if not answers or any(len(lines) != number for lines in answers.values()):
         raise UsageError(f"{path}: every line must hold an answer of every model")
     return answers

@@ -8,14 +8,16 @@ off or holds no number is told apart and never wrong; an engine that dies ends t
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
-from harness.checks.accuracy_study import Asking, Study, weight_of
+from harness.checks.accuracy_study import Asking, Study, reference_of
 from harness.checks.accuracy_words import figures_of, tell
 from harness.checks.asks import QuestionAsk
 from harness.checks.base import BaselineUse, CheckContext, CheckResult
 from harness.checks.questions import QuestionPlan, make_plan
 from harness.checks.references import RecordedBaseline, configuration, find, why_none
-from harness.errors import RequestRefusedError
+from harness.errors import EngineDiedError, EngineError, RequestRefusedError
 from harness.suites import AccuracyParams
 from harness.verdict.accuracy import Demand, judge_accuracy, suspicious
 from harness.verdict.gates import early_stop_recorded
@@ -58,8 +60,8 @@ def _prepare(params: AccuracyParams, context: CheckContext) -> Study:
     test = None
     if recorded is not None and StopMode(params.early_stop) is not StopMode.NONE:
         n = min(params.questions, len(plan.items))
-        correct, of = weight_of(recorded, n=n)
-        test = early_stop_recorded(n, correct=correct, of=of, alpha=alpha)
+        known = reference_of(recorded).over(n)
+        test = early_stop_recorded(n, correct=known.correct, of=known.scored, alpha=alpha)
     return Study(
         plan=plan,
         params=params,
@@ -75,13 +77,23 @@ def _recorded(plan: QuestionPlan, context: CheckContext) -> tuple[RecordedBaseli
     """The record that fits this configuration, or why there is none."""
     if not context.references:
         return None, "no baseline is recorded: see `harness baseline record --help`"
-    try:
-        told = context.client.server_info().raw
-    except RequestRefusedError:  # an engine that tells nothing of itself can still be compared with dcp=1
-        told = {}
-    model = context.model or told.get("model") or told.get("model_path")
+    told = _self_description(context)
+    model = context.model or told.get("model") or told.get("model_path") or context.client.served_model()
     if not model:
         return None, "the engine does not say which model it serves: give --model"
-    wanted = configuration(plan, model=str(model), told=told)
+    try:
+        wanted = configuration(plan, model=str(model), told=told)
+    except EngineError as error:
+        return None, f"no baseline can be looked up: {error}"
     found = find(context.references, wanted)
     return found, "" if found else why_none(context.references, wanted)
+
+
+def _self_description(context: CheckContext) -> Mapping[str, Any]:
+    """`/server_info`; empty for an engine that tells nothing of use: it can still be compared with dcp=1."""
+    try:
+        return context.client.server_info().raw
+    except EngineDiedError:
+        raise
+    except EngineError:
+        return {}

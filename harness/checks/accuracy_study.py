@@ -3,13 +3,14 @@ samples as they grow. `accuracy` drives it, `accuracy_words` tells of it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.checks.asks import ASKED_BY, QuestionAsk
 from harness.checks.base import Baseline, CheckContext, MissingBaselineError
 from harness.checks.questions import QuestionPlan, ask_questions
-from harness.checks.references import RecordedBaseline
+from harness.checks.references import LEAST_RUNS, RecordedBaseline
 from harness.suites import AccuracyParams
 from harness.verdict import QuestionOutcome, QuestionRecord, QuestionRole
 from harness.verdict.accuracy_gates import Evidence, Reference, count_gates
@@ -48,37 +49,47 @@ class Study:
         """What the baseline is asked: each question once, and `aa` times more to measure its own flips."""
         return QuestionAsk(plan=part, runs=1 + self.params.aa)
 
-    def watch(self, baseline: Sample | None) -> Watch:
-        """Counts that can only grow are findings from the limit of all questions on, whatever is still asked."""
-        gates = count_gates(recorded=self.recorded is not None, paired=baseline is not None)
+    def watch(self, known: Evidence) -> Watch:
+        """Counts that can only grow are findings from the limit of all questions on, whatever is still asked.
+        `known` is the evidence before the first question."""
+        paired = known.baseline is not None
+        gates = count_gates(recorded=self.recorded is not None, paired=paired)
         n, alpha = len(self.plan.items), self.alpha_of_gates / max(1, gates)
-        paired = baseline is not None
+        finishing = paired and self.recorded is None
         return Watch(
             mode=StopMode(self.params.early_stop),
             test=self.test,
-            baseline=baseline,
-            flips_from=flips_limit(n, self.recorded_noise, alpha).fail_from if paired else None,
-            unfinished_from=flips_limit(n, None, alpha).fail_from if paired and not self.recorded else None,
+            baseline=known.baseline,
+            flips_from=flips_limit(n, known.noise, alpha).fail_from if paired else None,
+            unfinished_from=flips_limit(n, known.unfinished_noise, alpha).fail_from if finishing else None,
         )
 
     @property
     def recorded_noise(self) -> Noise | None:
+        """The flips of the record. Of more questions than were recorded, many runs tell no more than the fewest do:
+        20 runs of 200 held against 1,319 failed good engines 13 times too often, 5 runs never too often."""
         record = self.recorded
-        return None if record is None else Noise(flips=record.flips, compared=record.compared)
+        if record is None:
+            return None
+        most = max(1, record.questions * LEAST_RUNS // 2)
+        if len(self.plan.items) <= record.questions or record.compared <= most:
+            return Noise(flips=record.flips, compared=record.compared)
+        return Noise(flips=math.ceil(record.flips * most / record.compared), compared=most)
 
 
 class Asking:
-    """The samples as they grow. State: `engine` and `baseline`, the A/A flips seen here, and `watch`."""
+    """The samples as they grow. State: `engine` and `baseline`, the A/A noise seen here, and `watch`."""
 
     def __init__(self, study: Study, context: CheckContext) -> None:
         self.study = study
         self._context = context
         self._noise = study.recorded_noise
+        self._unfinished_noise: Noise | None = None
         self.engine = Sample(records=())
         self.baseline: Sample | None = None
         if context.baseline is not None:
             self._add_baseline(context.baseline, study.first)
-        self.watch = study.watch(self.baseline)
+        self.watch = study.watch(self.evidence)
 
     @property
     def evidence(self) -> Evidence:
@@ -86,9 +97,15 @@ class Asking:
         return Evidence(
             engine=self.engine,
             baseline=self.baseline,
-            reference=None if record is None else _reference(record, n=self.engine.asked),
+            reference=None if record is None else reference_of(record),
             noise=self._noise,
+            unfinished_noise=self._unfinished_noise,
         )
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of a stage was asked, so that its count is an accuracy."""
+        return self.watch.reason is None or self.engine.asked == len(self.study.first.items)
 
     @property
     def sequential_stop(self) -> Stop | None:
@@ -96,7 +113,9 @@ class Asking:
         test, reason = self.study.test, self.watch.reason
         if test is None or reason not in (StopReason.BROKEN, StopReason.FINE):
             return None
-        return Stop(reason=reason, test=test, alpha=self.study.alpha / 2)
+        return Stop(
+            reason=reason, test=test, alpha=self.study.alpha / 2, questions=len(self.study.first.items)
+        )
 
     def ask_first(self) -> None:
         """The first stage, until it is over or the end is known."""
@@ -128,30 +147,23 @@ class Asking:
         self.baseline = first if self.baseline is None else self.baseline.plus(first.records)
         for sample in again:
             paired = pair(sample, first)
+            answered = paired.compared + len(paired.unfinished)
             self._noise = _more_noise(self._noise, flips=len(paired.flips), compared=paired.compared)
+            self._unfinished_noise = _more_noise(
+                self._unfinished_noise, flips=len(paired.unfinished), compared=answered
+            )
 
 
-def _reference(record: RecordedBaseline, *, n: int) -> Reference:
-    correct, scored = weight_of(record, n=n)
-    share = scored / record.of
+def reference_of(record: RecordedBaseline) -> Reference:
+    """What the gates need of a record."""
     return Reference(
-        correct=correct,
-        scored=scored,
-        asked=round((record.of + record.invalid) * share),
+        correct=record.correct,
+        scored=record.of,
+        asked=record.of + record.invalid,
         told=record.told,
+        runs=record.runs,
+        questions=record.questions,
     )
-
-
-def weight_of(record: RecordedBaseline, *, n: int) -> tuple[int, int]:
-    """(right, of) that a record may weigh where `n` questions are asked.
-
-    Runs of a deterministic engine are copies of one another. Over the questions that were recorded that does no
-    harm; of more questions they tell no more than one run does (5 runs of 200 held against 1,319 failed good
-    engines thirty times too often).
-    """
-    if n <= record.questions:
-        return record.correct, record.of
-    return record.correct // record.runs, record.of // record.runs
 
 
 def _more_noise(noise: Noise | None, *, flips: int, compared: int) -> Noise | None:

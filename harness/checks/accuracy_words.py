@@ -12,7 +12,7 @@ from typing import Any
 from harness.checks.accuracy_study import Asking
 from harness.checks.answer_text import quote
 from harness.verdict import QuestionOutcome
-from harness.verdict.accuracy import Judgement, points, unfinished
+from harness.verdict.accuracy import Judgement, drop_in_words, points, unfinished
 from harness.verdict.accuracy_gates import Gate, GateName
 from harness.verdict.gates import wilson
 from harness.verdict.sample import Flip
@@ -34,7 +34,7 @@ def figures_of(asking: Asking, judgement: Judgement) -> dict[str, Any]:
     """The figures of the result; JSON values."""
     sample, paired, study = asking.engine, asking.evidence.paired, asking.study
     interval = wilson(sample.correct, sample.scored)
-    whole = asking.watch.reason is None
+    whole = asking.whole
     return {
         "task": study.plan.label,
         "asked": sample.asked,
@@ -69,7 +69,7 @@ def _summary(asking: Asking, judgement: Judgement) -> str:
 def _score(asking: Asking) -> str:
     sample, paired = asking.engine, asking.evidence.paired
     reason = asking.watch.reason
-    if reason is not None:
+    if not asking.whole:
         what = "fine" if reason is StopReason.FINE else "no more was needed"
         return (
             f"{what}, stopped after {sample.asked} of {len(asking.study.first.items)} questions "
@@ -82,7 +82,7 @@ def _score(asking: Asking) -> str:
             f" = {_share(sample.correct / sample.scored)} [{_share(interval.low)}, {_share(interval.high)}]"
         )
     if paired is not None and asking.baseline is not None:
-        told += f", dcp=1 {asking.baseline.correct} of {asking.baseline.scored}, {len(paired.flips)} flips"
+        told += f", dcp=1 {asking.baseline.correct} of {asking.baseline.scored}, {_flips_in_words(len(paired.flips))}"
     return told
 
 
@@ -91,8 +91,14 @@ def _apart(asking: Asking) -> Iterator[str]:
     sample, plan = asking.engine, asking.study.plan
     if sample.unfinished:
         yield unfinished(sample)
-    if plan.short_by:
-        yield f"{plan.short_by} questions fewer than asked for: all {len(plan.items)} that are no shots were asked"
+    if sample.count(QuestionOutcome.TRUNCATED):
+        yield f"the limit is {plan.max_new_tokens} tokens (max_new_tokens)"
+    if asking.baseline is not None and asking.baseline.unfinished:
+        yield f"dcp=1: {unfinished(asking.baseline)}"
+    # To ask for all 1,319 is the usual way to say "all that are no shots".
+    if plan.short_by > plan.shots:
+        there = len(plan.items)
+        yield f"only {there} of the {there + plan.short_by} questions asked for are there, without the shots"
     yield from plan.notes
 
 
@@ -107,8 +113,7 @@ def _gates(asking: Asking, judgement: Judgement) -> Iterator[str]:
         if gate.name is not GateName.SEQUENTIAL:
             told += f", p {gate.p:.2g}"
         if gate.drop is not None:
-            found = f"a drop of {points(gate.drop)}" if gate.drop < 1 else "no drop"
-            told += f", finds {found} with 95 % power"
+            told += f", finds {drop_in_words(gate.drop)} with 95 % power"
         yield f"{told}; {_provenance(gate, asking)}"
     if judgement.found is not None and judgement.found < min(
         (gate.drop for gate in judgement.gates if gate.drop is not None), default=1.0
@@ -120,16 +125,18 @@ def _gates(asking: Asking, judgement: Judgement) -> Iterator[str]:
 
 
 def _provenance(gate: Gate, asking: Asking) -> str:
-    study, noise = asking.study, asking.evidence.noise
+    study, noise, what = asking.study, asking.evidence.noise, "flips"
     if gate.name in (GateName.RECORDED, GateName.FINISHED_RECORDED, GateName.SEQUENTIAL):
         assert study.recorded is not None
         return study.recorded.told
     against = f"dcp=1 {study.origin}"
-    if gate.name is not GateName.FLIPS:
+    if gate.name is GateName.DROP:
         return against
+    if gate.name is GateName.FINISHED_PAIRED:
+        noise, what = asking.evidence.unfinished_noise, "finished once only"
     if noise is None:
         return f"{against}; A/A not measured"
-    return f"{against}; A/A {noise.flips} flips of {noise.compared}"
+    return f"{against}; A/A {noise.flips} {what} of {noise.compared}"
 
 
 def _flips(asking: Asking) -> Iterator[str]:
@@ -140,7 +147,7 @@ def _flips(asking: Asking) -> Iterator[str]:
     for flip in both[:FLIPS_SHOWN]:
         yield _flip(flip)
     if len(both) > FLIPS_SHOWN:
-        yield f"{len(both) - FLIPS_SHOWN} more: harness show latest JOB --questions"
+        yield f"{len(both) - FLIPS_SHOWN} more: in the JSON report, and by harness show RUN JOB --questions"
 
 
 def _flip(flip: Flip) -> str:
@@ -153,7 +160,8 @@ def _flip(flip: Flip) -> str:
 
 def _answer(answer: str | None, outcome: QuestionOutcome, text: str) -> str:
     told = answer if answer is not None else outcome.value
-    return f"{told} ({quote(text[-ANSWER_SHOWN:])})"
+    cut = "…" if len(text) > ANSWER_SHOWN else ""
+    return f"{told} ({cut}{quote(text[-ANSWER_SHOWN:])})"
 
 
 def _gate_json(gate: Gate) -> dict[str, Any]:
@@ -165,6 +173,10 @@ def _gate_json(gate: Gate) -> dict[str, Any]:
         "drop_found": gate.drop,
         "rejected": gate.rejected,
     }
+
+
+def _flips_in_words(count: int) -> str:
+    return f"{count} flip{'s' * (count != 1)}"
 
 
 def _share(share: float) -> str:

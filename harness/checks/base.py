@@ -47,12 +47,12 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What the dcp=1 engine said: its capacity, and its answers by what was asked.
+    """What the dcp=1 engine said: of itself (None: nothing that can be used), and its answers by what was asked.
 
     `origin` is told in reports: how the baseline came about and what it cost.
     """
 
-    info: ServerInfo
+    info: ServerInfo | None
     answers: dict[Ask, Answers]
     origin: str
 

@@ -14,8 +14,8 @@ import json
 import os
 import platform
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from harness.errors import EngineError
 # Grows when what is stored changes its shape or meaning: older files are not read again.
 FORMAT = 1
 CLEAN_COMMIT = re.compile(r"[0-9a-f]{40}")
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EngineError)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EngineError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +43,14 @@ class Cached:
 class BaselineCache:
     """`folder` None, or an `engine_sha` that is no clean commit, is a cache that keeps nothing.
 
-    `machine` names what the numbers were computed on: a GPU kind, or a CPU's.
+    `machine` names what the numbers were computed on: a GPU kind, or a CPU's. `env` is what the suite sets for the
+    whole job, its engines among it.
     """
 
     folder: Path | None
     engine_sha: str | None
     machine: str
+    env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def works(self) -> bool:
@@ -57,24 +59,20 @@ class BaselineCache:
     def find(self, launch: LaunchSpec, asks: Sequence[Ask]) -> Cached | None:
         """Those of `asks` that this engine has answered before; None where it has answered none."""
         found: dict[Ask, Answers] = {}
-        bodies = []
+        infos, days = [], []
         for ask in asks if self.works else ():
             with contextlib.suppress(*_UNREADABLE):
                 body = json.loads(self._file(launch, ask).read_text(encoding="ascii"))
-                parse_server_info(body["info"])
+                info, day = parse_server_info(body["info"]), str(body["asked_at"])[:10]
                 found[ask] = decode(ask, body["answers"])
-                bodies.append(body)
-        if not bodies:
-            return None
-        return Cached(
-            info=parse_server_info(bodies[0]["info"]),
-            answers=found,
-            asked_on=min(str(body["asked_at"])[:10] for body in bodies),
-        )
+                infos.append(info)
+                days.append(day)
+        return Cached(info=infos[0], answers=found, asked_on=min(days)) if found else None
 
     def keep(self, launch: LaunchSpec, info: ServerInfo, answers: dict[Ask, Answers]) -> None:
-        """Store what an engine has just answered."""
-        if not self.works:
+        """Store what an engine has just answered; nothing where its checkpoint was replaced meanwhile."""
+        held, told = _checkpoint(launch.model), info.raw.get("model_sha256")
+        if not self.works or (held and told and held != told):
             return
         for ask, given in answers.items():
             body = {
@@ -91,6 +89,7 @@ class BaselineCache:
             "format": FORMAT,
             "engine": self.engine_sha,
             "machine": self.machine,
+            "env": dict(self.env),
             "launch": {**asdict(launch), "launch_timeout_s": None},
             "model": _checkpoint(launch.model),
             "asked": digest(ask),
@@ -107,7 +106,9 @@ def machine_kind(gpu: str | None) -> str:
 def _checkpoint(model: str) -> str | None:
     """What a model given as a file holds; the name alone says it of all others."""
     path = Path(model)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    return None
 
 
 def _write(path: Path, text: str) -> None:

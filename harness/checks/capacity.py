@@ -7,7 +7,15 @@ DCP group, so dcp=N holds N · row_bytes(1) / row_bytes(N) times the tokens of d
 from __future__ import annotations
 
 from harness.checks.asks import RequestGroup
-from harness.checks.base import BaselineUse, CheckContext, CheckResult, failed, passed, unproven
+from harness.checks.base import (
+    BaselineUse,
+    CheckContext,
+    CheckResult,
+    MissingBaselineError,
+    failed,
+    passed,
+    unproven,
+)
 from harness.engines import ServerInfo
 from harness.suites import CapacityParams
 
@@ -20,6 +28,8 @@ def baseline_asks(params: CapacityParams) -> list[RequestGroup]:
 
 def run(params: CapacityParams, context: CheckContext) -> CheckResult:
     ours, base = context.client.server_info(), context.need_baseline().info
+    if base is None:
+        raise MissingBaselineError("the dcp=1 engine tells nothing of its capacity")
     if ours.ranks is None or base.ranks is None:
         return unproven("the engine tells no KV rows per rank, so its capacity cannot be proven")
     faults = _own_faults(ours) + _own_faults(base)

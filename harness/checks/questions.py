@@ -56,8 +56,8 @@ class QuestionPlan:
     """What is asked, in order.
 
     `digest` is that of the task's data. `asked` names how every question is asked and scored, whichever they are:
-    the prompt's shape, the examples, the rule that reads answers. `short_by` says how many questions fewer there
-    are than were wanted, `notes` what else a report should say of the data.
+    the prompt's shape, the examples, the rule that reads answers, an order of their own. `short_by` says how many
+    questions fewer there are than were wanted, `notes` what else a report should say of the data.
     """
 
     task: str
@@ -99,11 +99,13 @@ def make_plan(params: AccuracyParams) -> QuestionPlan:
     random.Random(f"questions:{params.seed}:{task.name}").shuffle(scorable)
     wanted = max(params.questions, params.escalate or 0)
     shots = task.shots(params.shots)
+    # Which questions come first: runs over the same ones are weighed as one run of any others.
+    order = f"; order {params.seed}" if params.seed else ""
     return QuestionPlan(
         task=task.name,
         label=task.label,
         digest=task.digest,
-        asked=f"{PROMPT_SHAPE}; {ANSWER_RULE}; shots {_sha256(shown(shots))[:HASH_DIGITS]}",
+        asked=f"{PROMPT_SHAPE}; {ANSWER_RULE}; shots {_sha256(shown(shots))[:HASH_DIGITS]}{order}",
         items=tuple(_planned(shots, question) for question in scorable[:wanted]),
         shots=params.shots,
         max_new_tokens=params.max_new_tokens,

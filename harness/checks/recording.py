@@ -90,7 +90,7 @@ def as_record(
 
 def _tallies(samples: Sequence[Sample]) -> list[tuple[int, int]]:
     """How often each question was answered right and wrong in all runs."""
-    told: defaultdict[str, Counter[QuestionOutcome]] = defaultdict(Counter)
+    told: defaultdict[int, Counter[QuestionOutcome]] = defaultdict(Counter)
     for record in (record for sample in samples for record in sample.records):
-        told[record.prompt_hash][record.outcome] += 1
+        told[record.question][record.outcome] += 1
     return [(counts[QuestionOutcome.CORRECT], counts[QuestionOutcome.WRONG]) for counts in told.values()]

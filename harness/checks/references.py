@@ -15,11 +15,12 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic.types import Strict
 
 from harness.checks.questions import QuestionPlan
 from harness.checks.tasks.answers import ANSWER_RULE
+from harness.checks.tasks.base import LABELS
 from harness.checks.tasks.prompts import PROMPT_SHAPE
 from harness.errors import EngineError
 from harness.suites import AccuracyParams
@@ -79,7 +80,7 @@ class RecordedBaseline(Model):
     of: Count
     invalid: Index = 0
     flips: Index
-    compared: Index
+    compared: Count
     commit: Text
     date: Day
     note: Text | None = None
@@ -101,6 +102,11 @@ class RecordedBaseline(Model):
         return self
 
     @property
+    def label(self) -> str:
+        """What reports call the task."""
+        return LABELS.get(self.task, self.task)
+
+    @property
     def accuracy(self) -> float:
         return self.correct / self.of
 
@@ -120,24 +126,30 @@ def configuration(plan: QuestionPlan, told: Mapping[str, Any], *, model: str | N
     """Of the questions in `plan`, asked of an engine that tells this in its `/server_info`.
 
     `model` is for engines that call their model otherwise than suites do. Where an engine tells the SHA-256 of
-    its checkpoint, the folder of that is no part of it. Raises EngineError where no model is known.
+    its checkpoint, the folder of that is no part of it. Raises EngineError where no model is known, or rubbish is
+    told.
     """
     named = model or told.get("model") or told.get("model_path")
     if not named:
-        raise EngineError("/server_info names no model, so nothing that was recorded can be compared with it")
+        raise EngineError("/server_info names no model, so no record can be compared with it: give --model")
     digest = told.get("model_sha256")
     formats = {name: str(told[name]) for name in NUMBER_FORMATS if told.get(name) is not None}
-    return Configuration(
-        task=plan.task,
-        task_digest=plan.digest,
-        shots=plan.shots,
-        asked=plan.asked,
-        stop=plan.stop,
-        max_new_tokens=plan.max_new_tokens,
-        model=model_name(named) if digest else named,
-        model_sha256=digest,
-        formats=formats,
-    )
+    try:
+        return Configuration(
+            task=plan.task,
+            task_digest=plan.digest,
+            shots=plan.shots,
+            asked=plan.asked,
+            stop=plan.stop,
+            max_new_tokens=plan.max_new_tokens,
+            model=model_name(named) if digest else named,
+            model_sha256=digest,
+            formats=formats,
+        )
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        place = ".".join(map(str, wrong["loc"]))
+        raise EngineError(f"/server_info tells a {place} that is none: {wrong['msg']}") from error
 
 
 def model_name(model: str) -> str:

@@ -55,7 +55,10 @@ class JobSession:
         self._options = options
         self._log = QuestionLog(options.logs / QUESTIONS_FILE if options.keep_questions else None)
         self._cache = BaselineCache(
-            folder=options.cache, engine_sha=options.engine_sha, machine=machine_kind(job.needs.gpu)
+            folder=options.cache,
+            engine_sha=options.engine_sha,
+            machine=machine_kind(job.needs.gpu),
+            env=job.env,
         )
         self._launches = 0
         self._engine: ReferenceEngine | None = None
@@ -180,11 +183,13 @@ class JobSession:
         return wanted
 
     def _ask_more(self, spec: CheckSpec, ask: Ask) -> Baseline:
-        """The engine under test makes room for the baseline; whoever needs it next launches it again."""
+        """What fails here is the baseline, although the engine under test is being checked."""
         launch = self._launch_of(spec, baseline=True)
-        self._raise_if_refused(launch)
-        self.close()
-        return self._ask(launch, [ask])
+        try:
+            self._raise_if_refused(launch)
+            return self._ask(launch, [ask])
+        except EngineError as error:
+            raise baseline_error(error) from error
 
     def _ask(self, launch: LaunchSpec, asks: Sequence[Ask]) -> Baseline:
         """What this engine answered before, and the rest asked now."""
@@ -197,7 +202,10 @@ class JobSession:
         return self._ask_now(launch, [ask for ask in asks if ask not in known], known=known)
 
     def _ask_now(self, launch: LaunchSpec, asks: Sequence[Ask], *, known: dict[Ask, Answers]) -> Baseline:
-        """Answer everything on one baseline engine, then stop it: its devices are the next engine's."""
+        """Answer everything on one baseline engine, then stop it: its GPUs are the next engine's. An engine under
+        test that holds GPUs makes room; whoever needs it next launches it again."""
+        if self._job.needs.gpu is not None:
+            self.close()
         begin = time.monotonic()
         engine = self._launch(launch, name="baseline")
         try:
@@ -224,12 +232,20 @@ def _asks_of(check: Check, spec: CheckSpec) -> Sequence[Ask]:
 
 def error_result(error: HarnessError, *, about: str = "") -> CheckResult:
     """The `error` result of an exception, with the facts that its type carries."""
-    died = "engine died: " if isinstance(error, EngineDiedError) else ""
     return _error(
-        f"{about}{died}{error}",
+        f"{about}{_told(error)}",
         deadline=error.scope if isinstance(error, DeadlineError) else "",
         detail=error.detail if isinstance(error, EngineError) else "",
     )
+
+
+def baseline_error(error: EngineError) -> EngineError:
+    """The same error, told as the baseline's and not as one of the engine under test."""
+    return EngineError(f"baseline: {_told(error)}", detail=error.detail)
+
+
+def _told(error: HarnessError) -> str:
+    return f"engine died: {error}" if isinstance(error, EngineDiedError) else str(error)
 
 
 def _error(message: str, **figures: str) -> CheckResult:

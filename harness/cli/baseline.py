@@ -163,7 +163,7 @@ def list_records(
 
 def _row(record: RecordedBaseline, users: Sequence[str]) -> list[str]:
     return [
-        record.task,
+        record.label,
         record.model,
         str(record.configuration.shots),
         f"{record.correct:,} of {record.of:,} ({record.accuracy:.2%})",

@@ -28,7 +28,7 @@ def record_all(sources: Sequence[Source], *, runs: int, seconds: float, file: Pa
         done[measured.fingerprint] = source.name
         write_baselines(file, with_record(load_baselines(file), measured))
         print(
-            f"recorded {measured.task}, {measured.model}: {measured.told}; "
+            f"recorded {measured.label}, {measured.model}: {measured.told}; "
             f"{measured.flips:,} flips of {measured.compared:,} → {file}"
         )
 

@@ -18,7 +18,10 @@ DEFAULTS = EngineConfig()
 
 @app.callback()
 def engine() -> None:
-    """The embedded reference engine: small, really sharded over processes, with SGLang's HTTP surface."""
+    """The embedded reference engine: small, really sharded over processes, with SGLang's HTTP surface.
+
+    Example: harness engine serve --tp 8 --dcp 8 --port 30000
+    """
 
 
 @app.command()

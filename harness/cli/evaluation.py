@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.status import Status
 
-from harness.checks import Ask, Baseline, BaselineUse, Check, CheckContext, CheckResult
+from harness.checks import Ask, Baseline, BaselineUse, Check, CheckContext, CheckResult, MissingBaselineError
 from harness.checks.asks import ask_engine
 from harness.checks.question_log import QuestionLog
 from harness.checks.reference_file import baselines_path, load_baselines
-from harness.checks.session import error_result
-from harness.engines import EngineClient
-from harness.errors import DeadlineError, EngineError, UsageError
+from harness.checks.session import baseline_error, error_result
+from harness.engines import EngineClient, ServerInfo
+from harness.errors import DeadlineError, EngineDiedError, EngineError, UsageError
 from harness.suites import CheckParams
 from harness.verdict import QuestionRecord, QuestionRole
 
@@ -36,6 +36,8 @@ class Engines:
         """Raises UsageError for addresses that are none, and for a missing one."""
         if use is BaselineUse.REQUIRED and self.baseline_url is None:
             raise UsageError(f"check {check} compares with an engine at dcp 1; give it with --baseline-url")
+        if self.baselines is not None and not self.baselines.is_file():
+            raise UsageError(f"--baselines {self.baselines} is no file")
         for option, given in (("--url", self.url), ("--baseline-url", self.baseline_url)):
             if given is not None and not is_address(given):
                 raise UsageError(f"{option} is {given!r}; allowed: an address such as http://127.0.0.1:30000")
@@ -84,7 +86,7 @@ def evaluate_check(
                     return check.run(params, context)
                 asks = check.baseline_asks(params) if check.baseline_use is not BaselineUse.NEVER else ()
                 return check.run(params, _with_baseline(context, engines.baseline_url, asks, seconds=seconds))
-        except (EngineError, DeadlineError) as error:
+        except (EngineError, DeadlineError, MissingBaselineError) as error:
             return error_result(error)
 
 
@@ -92,16 +94,30 @@ def _with_baseline(context: CheckContext, url: str, asks: Sequence[Ask], *, seco
     """The context with a baseline that was asked now, and can be asked more: it runs beside the other engine."""
 
     def ask(*more: Ask) -> Baseline:
-        with _client(url) as client, client.deadline("baseline", seconds):
-            info = client.server_info()
-            if info.dcp_size != 1:
-                raise UsageError(
-                    f"--baseline-url {url} runs at dcp {info.dcp_size}; a baseline runs at dcp 1"
-                )
-            answers: dict[Ask, Any] = {one: ask_engine(client, one) for one in more}
-        return Baseline(info=info, answers=answers, origin=f"asked now at {url}")
+        try:
+            with _client(url) as client, client.deadline("baseline", seconds):
+                info = _told_by(client)
+                if info is not None and info.dcp_size != 1:
+                    raise UsageError(
+                        f"--baseline-url {url} runs at dcp {info.dcp_size}; a baseline runs at dcp 1"
+                    )
+                answers: dict[Ask, Any] = {one: ask_engine(client, one) for one in more}
+        except EngineError as error:
+            raise baseline_error(error) from error
+        proven = "" if info is not None else ", which does not say at which dcp it runs"
+        return Baseline(info=info, answers=answers, origin=f"asked now at {url}{proven}")
 
     return replace(context, baseline=ask(*asks), ask_more=ask)
+
+
+def _told_by(client: EngineClient) -> ServerInfo | None:
+    """What the engine says of itself; None for servers that only answer questions."""
+    try:
+        return client.server_info()
+    except EngineDiedError:
+        raise
+    except EngineError:
+        return None
 
 
 @contextmanager

@@ -11,7 +11,10 @@ app = typer.Typer(help="Faults that can be injected into the reference engine.",
 
 @app.callback()
 def faults() -> None:
-    """Real DCP bugs, as small patches of the reference engine's seams."""
+    """Real DCP bugs, as small patches of the reference engine's seams.
+
+    Example: harness faults list
+    """
 
 
 @app.command("list")

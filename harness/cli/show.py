@@ -98,7 +98,7 @@ def _show_questions(
         return
     for job, each in found:
         for table in question_tables(each.asked, everything=everything):
-            print(f"{job.id} attempt {each.n}, {table.check}: {table.headline}")
+            print(f"{job.id} attempt {each.n}, {_asked_for(job, table.check)}: {table.headline}")
             if table.rows:
                 print_table(QUESTION_COLUMNS, table.rows)
             if table.hidden:
@@ -106,3 +106,9 @@ def _show_questions(
                     f"{table.hidden:,} more were answered correctly by whoever was asked (--all shows them)"
                 )
             print()
+
+
+def _asked_for(job: JobRecord, check: str) -> str:
+    """The check, and its task where it lived to tell: a suite's name may be that of another task."""
+    task = next((found.figures.get("task") for found in job.last_checks if found.name == check), None)
+    return f"{check}, {task}" if task else check

@@ -12,7 +12,10 @@ app = typer.Typer(help="Check suite files; print their JSON Schema.", no_args_is
 
 @app.callback()
 def suites() -> None:
-    """Suite files: YAML under a catalogue folder."""
+    """Suite files: YAML under a catalogue folder.
+
+    Example: harness suites check
+    """
 
 
 @app.command()

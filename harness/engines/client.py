@@ -37,6 +37,10 @@ LIMITS = httpx.Limits(max_connections=None)
 HEADERS = {"connection": "close"}
 
 
+# What a server says of an endpoint that it does not have.
+NO_ENDPOINT = frozenset({404, 405, 501})
+
+
 def _unknown_death() -> str:
     return ""
 
@@ -86,14 +90,14 @@ class EngineClient:
         """Continue a text, by the OpenAI interface: the one that SGLang, vLLM and the reference engine share."""
         body = completion_body(
             prompt,
-            model=self._served_model(),
+            model=self.served_model(),
             max_new_tokens=max_new_tokens,
             stop=stop,
             temperature=temperature,
         )
         return parse_completion(self._json("POST", "/v1/completions", body))
 
-    def _served_model(self) -> str:
+    def served_model(self) -> str:
         """The model's name as the engine wants to hear it, asked once; "" where no list of models is served.
 
         vLLM refuses a name that it does not serve, and older releases a request without one.
@@ -103,7 +107,7 @@ class EngineClient:
                 try:
                     self._model = first_model(self._json("GET", "/v1/models"))
                 except RequestRefusedError as error:
-                    if error.status != httpx.codes.NOT_FOUND:
+                    if error.status not in NO_ENDPOINT:
                         raise
                     self._model = ""
             return self._model

@@ -122,7 +122,7 @@ def parse_server_info(body: dict[str, Any]) -> ServerInfo:
             # SGLang's word for it is the second one.
             model=str(body.get("model") or body.get("model_path") or ""),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngineError(f"/server_info lacks what checks rely on: {error!r}") from error
 
 

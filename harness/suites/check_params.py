@@ -7,9 +7,9 @@ and requests; bounds on logprobs are absolute differences in nats.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.types import Strict
 
 from harness.suites.fields import Bound, Count, Index, Model, Regex, Seconds, Share, Size, Sizes, Text
@@ -89,7 +89,8 @@ class AccuracyParams(CheckParams):
     questions: Count = 200
     escalate: Count | None = None
     shots: Annotated[int, Strict(), Field(ge=0, le=100)] = 5
-    effect: Share = 0.03
+    # What 200 questions find in a deterministic engine.
+    effect: Share = 0.05
     alpha: Annotated[float, Strict(), Field(gt=0.0, lt=0.5)] = 1e-3
     data: Text | None = None
     # Questions go out in whole batches, so that an early stop never sees the short answers first.
@@ -99,6 +100,16 @@ class AccuracyParams(CheckParams):
     early_stop: Literal["broken", "both", "none"] = "broken"
     aa: Annotated[int, Strict(), Field(ge=0, le=20)] = 0
     seed: Index = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.escalate is not None and self.escalate <= self.questions:
+            raise ValueError(
+                f"'escalate' is {self.escalate}; allowed: more than 'questions' ({self.questions})"
+            )
+        if self.data is not None and self.task == "sums":
+            raise ValueError("'data' is GSM8K's file; allowed: with task gsm8k (sums are made on the spot)")
+        return self
 
 
 class OwnProbe(Model):

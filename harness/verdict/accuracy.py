@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.verdict.accuracy_gates import ABOUT_FINISHING, Evidence, Gate, GateName, drop_of, measure_gates
-from harness.verdict.gates import holm
+from harness.verdict.gates import NEVER_FOUND, holm
 from harness.verdict.outcomes import CheckOutcome
 from harness.verdict.questions import QuestionOutcome
 from harness.verdict.sample import Sample
@@ -55,7 +55,8 @@ def judge_accuracy(
     """
     gates = _decided(measure_gates(evidence, alpha=demand.alpha, power=POWER), alpha=demand.alpha)
     if stop is not None:
-        gates = (_sequential(stop), *(gate for gate in gates if gate.name is not GateName.RECORDED))
+        sequential = _sequential(stop, evidence, alpha=demand.alpha / len(gates))
+        gates = (sequential, *(gate for gate in gates if gate.name is not GateName.RECORDED))
     found = _found(gates, evidence, demand, planned=planned)
     outcome, why = _judge(evidence, gates, found=found, effect=demand.effect)
     return Judgement(outcome=outcome, why=why, gates=gates, found=found)
@@ -72,14 +73,19 @@ def _decided(gates: Sequence[Gate], *, alpha: float) -> tuple[Gate, ...]:
     return tuple(replace(gate, rejected=rejected[gate.name.value]) for gate in gates)
 
 
-def _sequential(stop: Stop) -> Gate:
-    """A stop as a gate: it stands for the recorded baseline, which it was tested against."""
+def _sequential(stop: Stop, evidence: Evidence, *, alpha: float) -> Gate:
+    """A stop as a gate: it stands for the recorded baseline, which it was tested against.
+
+    A bad engine is missed by the test or by the recorded gate at the end, which has `alpha` there: by each in half
+    of the nights allowed to both.
+    """
+    at_end = drop_of(GateName.RECORDED, evidence, alpha=alpha, power=STAGE_POWER, n=stop.questions)
     return Gate(
         name=GateName.SEQUENTIAL,
         p=stop.alpha if stop.reason is StopReason.BROKEN else 1.0,
         limit=f"accuracy {stop.test.p0:.3f} against {stop.test.p1:.3f}, looked at after each batch",
         alpha=stop.alpha,
-        drop=stop.test.drop,
+        drop=max(stop.test.drop, at_end),
         rejected=stop.reason is StopReason.BROKEN,
     )
 
@@ -115,10 +121,10 @@ def _judge(
         return CheckOutcome.UNPROVEN, f"no answer could be scored: {unfinished(sample)}"
     if found is None:
         return CheckOutcome.UNPROVEN, "no gate: no recorded baseline and no dcp=1 run to compare with"
-    if found > effect:
+    if found > effect or found == NEVER_FOUND:
         return CheckOutcome.UNDERPOWERED, (
-            f"{sample.scored} questions find a drop of {points(found)} with 95 % power, "
-            f"and {points(effect)} must be found: ask more"
+            f"{sample.scored} questions find {drop_in_words(found)} with 95 % power, "
+            f"and {points(effect)} must be found: ask more questions, or declare a larger effect"
         )
     return CheckOutcome.PASSED, ""
 
@@ -149,6 +155,11 @@ def unfinished(sample: Sample) -> str:
 def _as_told(baseline: Sample | None) -> str:
     assert baseline is not None
     return f"{baseline.scored} of {baseline.asked} in full"
+
+
+def drop_in_words(drop: float) -> str:
+    """`a drop of 3.9 points`, `no drop`."""
+    return "no drop" if drop == NEVER_FOUND else f"a drop of {points(drop)}"
 
 
 def points(drop: float) -> str:

@@ -8,11 +8,12 @@ hold no number.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
 from harness.verdict.gates import (
+    NEVER_FOUND,
     Noise,
     baseline_limit,
     baseline_p,
@@ -20,6 +21,7 @@ from harness.verdict.gates import (
     flips_found,
     flips_limit,
     flips_p,
+    least_lost,
     paired_drop_found,
     paired_p,
 )
@@ -42,23 +44,44 @@ ABOUT_FINISHING = frozenset({GateName.FINISHED_RECORDED, GateName.FINISHED_PAIRE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A recorded baseline: `correct` right answers among `scored` of `asked` questions over all its runs. `told`
-    is its provenance for reports."""
+    """A recorded baseline: `correct` right answers among `scored` of `asked`, in `runs` over the same `questions`
+    (None: no question was asked twice). `told` is its provenance for reports."""
 
     correct: int
     scored: int
     asked: int
     told: str
+    runs: int = 1
+    questions: int | None = None
+
+    def over(self, n: int) -> Reference:
+        """As much of it as may weigh where `n` questions are asked.
+
+        Runs of a deterministic engine are copies of one another. Over the questions that were recorded that does
+        no harm; of more questions they tell no more than one run does (5 runs of 200 held against 1,319 failed
+        good engines thirty times too often).
+        """
+        if self.questions is None or n <= self.questions:
+            return self
+        scored = max(1, self.scored // self.runs)
+        return replace(
+            self,
+            correct=self.correct * scored // self.scored,
+            scored=scored,
+            asked=round(self.asked * scored / self.scored),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything there is to judge by. `noise` is the A/A discordance: the flips between two good runs."""
+    """Everything there is to judge by. `noise` is the A/A discordance: the flips between two good runs;
+    `unfinished_noise` the same of answers that only one of the two finished."""
 
     engine: Sample
     baseline: Sample | None = None
     reference: Reference | None = None
     noise: Noise | None = None
+    unfinished_noise: Noise | None = None
 
     @cached_property
     def paired(self) -> Paired | None:
@@ -88,15 +111,23 @@ def measure_gates(evidence: Evidence, *, alpha: float, power: float) -> tuple[Ga
 def drop_of(name: GateName, evidence: Evidence, *, alpha: float, power: float, n: int | None = None) -> float:
     """The drop that the gate finds with `power` at `alpha`, over `n` questions instead of those asked."""
     if name is GateName.RECORDED:
-        reference = _reference(evidence)
+        reference = _reference(evidence).over(evidence.engine.asked if n is None else n)
         n = evidence.engine.scored if n is None else n
         limit = baseline_limit(n, correct=reference.correct, of=reference.scored, alpha=alpha)
         return drop_found(limit, n, p0=reference.correct / reference.scored, power=power)
     n = _paired(evidence).compared if n is None else n
     if name is GateName.DROP:
         noise = 0.0 if evidence.noise is None else evidence.noise.share
-        return paired_drop_found(n, alpha=alpha, discordance=noise, power=power)
-    return flips_found(n, evidence.noise, alpha=alpha, power=power)
+        drop = paired_drop_found(n, alpha=alpha, discordance=noise, power=power)
+    else:
+        drop = flips_found(n, evidence.noise, alpha=alpha, power=power)
+    return drop if drop <= _baseline_accuracy(evidence) else NEVER_FOUND
+
+
+def _baseline_accuracy(evidence: Evidence) -> float:
+    """No more than this can be lost."""
+    baseline = evidence.baseline
+    return baseline.correct / baseline.scored if baseline and baseline.scored else 0.0
 
 
 def count_gates(*, recorded: bool, paired: bool) -> int:
@@ -115,7 +146,8 @@ def _names(*, recorded: bool, paired: bool) -> list[GateName]:
 
 
 def _recorded(evidence: Evidence, alpha: float, power: float) -> Gate:
-    sample, reference = evidence.engine, _reference(evidence)
+    sample = evidence.engine
+    reference = _reference(evidence).over(sample.asked)
     limit = baseline_limit(sample.scored, correct=reference.correct, of=reference.scored, alpha=alpha)
     return Gate(
         name=GateName.RECORDED,
@@ -128,7 +160,8 @@ def _recorded(evidence: Evidence, alpha: float, power: float) -> Gate:
 
 def _finished_recorded(evidence: Evidence, alpha: float, power: float) -> Gate:
     """The share of answers that can be scored, gated as if it were a score."""
-    sample, reference = evidence.engine, _reference(evidence)
+    sample = evidence.engine
+    reference = _reference(evidence).over(sample.asked)
     answered = sample.scored + sample.unfinished
     limit = baseline_limit(answered, correct=reference.scored, of=reference.asked, alpha=alpha)
     return Gate(
@@ -143,13 +176,21 @@ def _finished_recorded(evidence: Evidence, alpha: float, power: float) -> Gate:
 def _drop(evidence: Evidence, alpha: float, power: float) -> Gate:
     """Lost against gained answers fall like a fair coin where the engine is as good as its baseline."""
     paired = _paired(evidence)
+    flips, lost = _least_losses(len(paired.flips), alpha)
     return Gate(
         name=GateName.DROP,
         p=paired_p(paired.lost, paired.gained),
-        limit="fails where losses outweigh gains beyond a fair coin",
-        alpha=alpha,
+        limit=f"fails from {lost} lost of {flips} flips on",
+        alpha=paired_p(lost, flips - lost),
         drop=drop_of(GateName.DROP, evidence, alpha=alpha, power=power),
     )
+
+
+def _least_losses(flips: int, alpha: float) -> tuple[int, int]:
+    """(flips, lost) where the drop gate fails: among as many flips as there are, or else the fewest that can."""
+    while (lost := least_lost(flips, alpha)) > flips:
+        flips += 1
+    return flips, lost
 
 
 def _flips(evidence: Evidence, alpha: float, power: float) -> Gate:
@@ -165,14 +206,14 @@ def _flips(evidence: Evidence, alpha: float, power: float) -> Gate:
 
 
 def _finished_paired(evidence: Evidence, alpha: float, power: float) -> Gate:
-    """Answers that only one of the two engines finished, gated as flips of a deterministic engine."""
-    paired = _paired(evidence)
+    """Answers that only the baseline finished, gated as flips are."""
+    paired, noise = _paired(evidence), evidence.unfinished_noise
     n = paired.compared + len(paired.unfinished)
-    limit = flips_limit(n, None, alpha)
+    limit = flips_limit(n, noise, alpha)
     return Gate(
         name=GateName.FINISHED_PAIRED,
-        p=flips_p(len(paired.unfinished), n, None),
-        limit=f"fails from {limit.fail_from} answers on that only one of the two finished",
+        p=flips_p(paired.left_unfinished, n, noise),
+        limit=f"fails from {limit.fail_from} answers on that only dcp=1 finished",
         alpha=limit.alpha,
         drop=None,
     )

@@ -134,11 +134,11 @@ def _paired_power(n: int, drop: float, *, alpha: float, discordance: float) -> f
     spread = round(_SPREADS * math.sqrt(flips.mean * (1.0 - flipping)) + _SPREAD_MORE)
     counts = range(max(0, round(flips.mean) - spread), min(n, round(flips.mean) + spread) + 1)
     return math.fsum(
-        flips.pmf(count) * Binomial(count, lost_share).at_least(_least_lost(count, alpha)) for count in counts
+        flips.pmf(count) * Binomial(count, lost_share).at_least(least_lost(count, alpha)) for count in counts
     )
 
 
 @lru_cache(maxsize=65536)
-def _least_lost(flips: int, alpha: float) -> int:
+def least_lost(flips: int, alpha: float) -> int:
     """How many of `flips` must be lost for `paired_p` <= alpha; one more than there are where none suffice."""
     return first_count(lambda lost: paired_p(lost, flips - lost) <= alpha, low=0, high=flips + 1)

@@ -81,6 +81,11 @@ class Paired:
     unfinished: tuple[Flip, ...]
 
     @property
+    def left_unfinished(self) -> int:
+        """How many answers only the baseline finished."""
+        return sum(flip.baseline.outcome.scored for flip in self.unfinished)
+
+    @property
     def lost(self) -> int:
         return sum(flip.lost for flip in self.flips)
 
@@ -92,11 +97,11 @@ class Paired:
 def pair(engine: Sample, baseline: Sample) -> Paired:
     """Compare question by question; a question that one of them was not asked, or whose request failed, has no
     pair."""
-    by_prompt = {record.prompt_hash: record for record in baseline.records}
+    by_question = {_key(record): record for record in baseline.records}
     both = [
-        Flip(engine=record, baseline=by_prompt[record.prompt_hash])
+        Flip(engine=record, baseline=by_question[_key(record)])
         for record in engine.records
-        if record.prompt_hash in by_prompt
+        if _key(record) in by_question
     ]
     answered = [
         two for two in both if QuestionOutcome.ERROR not in (two.engine.outcome, two.baseline.outcome)
@@ -109,6 +114,11 @@ def pair(engine: Sample, baseline: Sample) -> Paired:
             two for two in answered if two.engine.outcome.scored is not two.baseline.outcome.scored
         ),
     )
+
+
+def _key(record: QuestionRecord) -> tuple[int, str]:
+    """Two questions of one file may share their text."""
+    return record.question, record.prompt_hash
 
 
 def _told(record: QuestionRecord) -> dict[str, Any]:

@@ -36,15 +36,17 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A sequential test that has spoken; `alpha` is its share of the false alarms."""
+    """A sequential test that has spoken; `alpha` is its share of the false alarms, `questions` how many would have
+    been asked before the gates decide."""
 
     reason: StopReason
     test: EarlyStop
     alpha: float
+    questions: int
 
 
 class Watch:
-    """State: `reason`, set once the asking may end; what was seen so far.
+    """State: `reason`, set once the asking may end; the sequential test, and the counts so far.
 
     `flips_from` and `unfinished_from` are the counts from which on the paired gates are findings whatever comes.
     """
@@ -64,23 +66,21 @@ class Watch:
         self._baseline = baseline
         self._flips_from = flips_from
         self._unfinished_from = unfinished_from
-        self._seen = Sample(records=())
+        self._flips = self._unfinished = 0
 
     def look(self, batch: Sequence[QuestionRecord]) -> bool:
         """Count one whole batch; True when the asking may end."""
-        self._seen = self._seen.plus(batch)
         if self._mode is not StopMode.NONE and self.reason is None:
-            self.reason = self._refused(batch) or self._sequential(batch) or self._counted()
+            new = Sample(records=tuple(batch))
+            self.reason = self._refused(new) or self._sequential(new) or self._counted(new)
         return self.reason is not None
 
-    def _refused(self, batch: Sequence[QuestionRecord]) -> StopReason | None:
-        failed = all(record.outcome is QuestionOutcome.ERROR for record in batch)
-        return StopReason.REFUSED if failed else None
+    def _refused(self, new: Sample) -> StopReason | None:
+        return StopReason.REFUSED if new.count(QuestionOutcome.ERROR) == new.asked else None
 
-    def _sequential(self, batch: Sequence[QuestionRecord]) -> StopReason | None:
+    def _sequential(self, new: Sample) -> StopReason | None:
         if self._sprt is None:
             return None
-        new = Sample(records=tuple(batch))
         match self._sprt.update(new.correct, new.scored - new.correct):
             case SprtVerdict.BROKEN:
                 return StopReason.BROKEN
@@ -88,12 +88,14 @@ class Watch:
                 return StopReason.FINE
         return None
 
-    def _counted(self) -> StopReason | None:
+    def _counted(self, new: Sample) -> StopReason | None:
         if self._baseline is None:
             return None
-        paired = pair(self._seen, self._baseline)
-        if self._flips_from is not None and len(paired.flips) >= self._flips_from:
+        paired = pair(new, self._baseline)
+        self._flips += len(paired.flips)
+        self._unfinished += paired.left_unfinished
+        if self._flips_from is not None and self._flips >= self._flips_from:
             return StopReason.FLIPS
-        if self._unfinished_from is not None and len(paired.unfinished) >= self._unfinished_from:
+        if self._unfinished_from is not None and self._unfinished >= self._unfinished_from:
             return StopReason.UNFINISHED
         return None

@@ -91,7 +91,7 @@ def recorded(*, correct: int, of: int = 1280, flips: int = 0) -> RecordedBaselin
 
 def test_three_kinds_of_trouble_are_three_verdicts_and_none_is_accuracy() -> None:
     refused, cut = judge(refused=0.05), judge(cut=0.3)
-    with pytest.raises(EngineDiedError, match="after 59 of 128 questions"):
+    with pytest.raises(EngineDiedError, match=r"after 5\d of 128 questions"):
         judge(dies_at=60)
     assert (refused.outcome, cut.outcome) == (CheckOutcome.FAILED, CheckOutcome.UNPROVEN)
     assert "requests failed, which says nothing of accuracy" in refused.message
@@ -113,7 +113,7 @@ def test_what_went_before_a_death_is_logged(tmp_path: Path) -> None:
     with pytest.raises(EngineDiedError):
         judge(dies_at=60, log=log)
     kept = [decode_question(line) for line in log.read_bytes().splitlines()]
-    assert len(kept) == 59
+    assert 52 <= len(kept) <= 59  # eight were in flight
     assert {asked.role for asked in kept} == {"engine"}
 
 
@@ -223,3 +223,80 @@ def test_a_baseline_that_was_asked_something_else_is_refused() -> None:
         pytest.raises(MissingBaselineError, match="was not asked these 128 questions"),
     ):
         CHECKS["accuracy"].run(PARAMS, CheckContext(client=client, baseline=ask(other)))
+
+
+def judge_noisy(params: AccuracyParams, **faults: Any) -> CheckResult:
+    """A good engine whose runs all differ alike: once under test, twice as the dcp=1 baseline (`aa: 1`)."""
+    params = params.model_copy(update={"aa": 1})
+    (asked,) = CHECKS["accuracy"].baseline_asks(params)
+    runs = [ask(QuestionAsk(plan=asked.plan), seed=seed, **faults) for seed in (1, 2)]
+    both = tuple(run.runs_of(QuestionAsk(plan=asked.plan))[0] for run in runs)
+    with client_of(seed=3, **faults) as client:
+        baseline = replace(runs[0], answers={asked: both})
+        return CHECKS["accuracy"].run(params, CheckContext(client=client, baseline=baseline))
+
+
+def test_flips_that_dcp1_has_itself_do_not_end_the_asking() -> None:
+    result = judge_noisy(PARAMS, wrong=0.08)
+    assert result.figures["stopped"] is None, result.message
+    assert result.figures["asked"] >= 128
+    assert result.outcome is not CheckOutcome.FAILED
+
+
+def test_an_engine_that_finishes_now_and_then_is_held_against_itself() -> None:
+    result = judge_noisy(PARAMS.model_copy(update={"escalate": None}), cut=0.08)
+    assert result.outcome is CheckOutcome.PASSED, result.message
+    assert "A/A" in next(line for line in result.message.splitlines() if "finished as dcp=1" in line)
+
+
+@pytest.mark.parametrize("record", ["one", "several"])
+def test_a_record_of_next_to_nothing_is_weighed(record: str) -> None:
+    """Of one question, asked in ten runs, few answers could be scored."""
+    of = {"one": 2, "several": 9}[record]
+    tiny = recorded(correct=1).model_copy(
+        update={"questions": 1, "of": of, "invalid": 10 - of, "compared": 1}
+    )
+    assert judge(references=[tiny]).outcome is not CheckOutcome.ERROR
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {},
+        {"model": ""},
+        {"model": MODEL, "model_sha256": "no hash"},
+        {"model": MODEL, "model_sha256": 7},
+        {"model": MODEL, "dtype": ""},
+        {"model": MODEL, "dtype": "x" * 2000},
+    ],
+)
+def test_an_engine_that_tells_rubbish_of_itself_is_still_compared(info: Any) -> None:
+    """The fake's info is what `/server_info` answers."""
+    base = ask(*CHECKS["accuracy"].baseline_asks(PARAMS))
+    for model in (MODEL, None):
+        with client_of(info=info) as client:
+            context = CheckContext(
+                client=client, baseline=base, model=model, references=(recorded(correct=1216),)
+            )
+            assert CHECKS["accuracy"].run(PARAMS, context).outcome is CheckOutcome.PASSED
+
+
+def test_another_order_of_questions_is_another_configuration() -> None:
+    """Five runs of the first 200 say no more than one run does of any other 200."""
+    other = make_plan(PARAMS.model_copy(update={"seed": 1}))
+    one, two = (configuration(plan, model=MODEL, told={}) for plan in (PLAN, other))
+    assert one.fingerprint != two.fingerprint
+
+
+def test_too_few_questions_are_told_as_what_there_is() -> None:
+    result = judge(PARAMS.model_copy(update={"escalate": 5000}), baseline={})
+    assert result.figures["asked"] == 128
+    assert "were asked" not in result.message
+    assert "only 1319 of the 5000 questions asked for are there" in result.message
+
+
+def test_flips_of_many_runs_say_little_of_other_questions() -> None:
+    """Ten runs of 128 questions, held against 256: half of what they say."""
+    for escalate, told in ((None, "A/A 9 flips of 1152"), (256, "A/A 3 flips of 320")):
+        params = PARAMS.model_copy(update={"escalate": escalate})
+        assert told in judge(params, baseline={}, references=[recorded(correct=1280, flips=9)]).message

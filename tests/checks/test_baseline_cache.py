@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_patience_is_no_part_of_an_engine(tmp_path: Path) -> None:
     assert cache(tmp_path).find(replace(LAUNCH, launch_timeout_s=1.0), [GROUP]) is not None
 
 
-@pytest.mark.parametrize("facts", [{"engine_sha": COMMIT[::-1]}, {"machine": "h200"}])
+@pytest.mark.parametrize("facts", [{"engine_sha": COMMIT[::-1]}, {"machine": "h200"}, {"env": {"A": "1"}}])
 def test_another_engine_or_machine_finds_nothing(facts: dict[str, str], tmp_path: Path) -> None:
     cache(tmp_path).keep(LAUNCH, info(), {GROUP: ANSWERS})
     assert cache(tmp_path, **facts).find(LAUNCH, [GROUP]) is None
@@ -174,3 +175,44 @@ def test_answers_with_a_failed_request_are_not_worth_keeping() -> None:
     assert complete(RUNS)
     assert complete(ANSWERS)
     assert not complete(((failed,),))
+
+
+def test_a_checkpoint_that_was_replaced_while_it_answered_is_not_kept(tmp_path: Path) -> None:
+    """The old model's answers must not be found for the new one."""
+    model = tmp_path / "m.safetensors"
+    model.write_bytes(b"new")
+    told = replace(info(), raw={**info().raw, "model_sha256": hashlib.sha256(b"old").hexdigest()})
+    launch = replace(LAUNCH, model=str(model))
+    cache(tmp_path / "cache").keep(launch, told, {GROUP: ANSWERS})
+    assert cache(tmp_path / "cache").find(launch, [GROUP]) is None
+    told.raw["model_sha256"] = hashlib.sha256(b"new").hexdigest()
+    for one in (launch, LAUNCH):  # a builtin model is part of the engine's commit, and no file of ours
+        cache(tmp_path / "cache").keep(one, told, {GROUP: ANSWERS})
+        assert cache(tmp_path / "cache").find(one, [GROUP]) is not None
+
+
+@pytest.mark.parametrize("answers", [[7], ["x"], [None], [[]], {"a": 1}, 7, None])
+def test_answers_of_another_shape_are_as_good_as_none(answers: Any, tmp_path: Path) -> None:
+    for ask in (GROUP, QuestionAsk(plan=PLAN)):
+        cache(tmp_path).keep(LAUNCH, info(), {ask: ANSWERS if ask is GROUP else RUNS})
+        for file in tmp_path.glob("*.json"):
+            file.write_text(json.dumps({**json.loads(file.read_text()), "answers": answers}))
+        assert cache(tmp_path).find(LAUNCH, [ask]) is None
+
+
+@pytest.mark.parametrize("told", [[], "x", 7, None])
+def test_an_info_of_another_shape_is_as_good_as_none(told: Any, tmp_path: Path) -> None:
+    cache(tmp_path).keep(LAUNCH, info(), {GROUP: ANSWERS})
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "info": told}))
+    assert cache(tmp_path).find(LAUNCH, [GROUP]) is None
+
+
+def test_another_day_is_the_oldest_of_what_was_found(tmp_path: Path) -> None:
+    """A file without a day is found by none of its parts."""
+    cache(tmp_path).keep(LAUNCH, info(), {GROUP: ANSWERS})
+    (file,) = tmp_path.glob("*.json")
+    body = json.loads(file.read_text())
+    del body["asked_at"]
+    file.write_text(json.dumps(body))
+    assert cache(tmp_path).find(LAUNCH, [GROUP]) is None

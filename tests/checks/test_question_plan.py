@@ -161,8 +161,9 @@ def test_another_answer_rule_is_another_question_set(toy: Any, monkeypatch: pyte
 
 
 def test_how_questions_are_asked_has_a_name_whichever_they_are(toy: Any) -> None:
-    assert plan(questions=20).asked == plan(questions=200, seed=3).asked
+    assert plan(questions=20).asked == plan(questions=200, batch=7).asked
     assert plan(shots=4).asked != plan(shots=5).asked
+    assert plan(questions=20).asked != plan(questions=20, seed=3).asked
 
 
 def test_both_tasks_make_plans(monkeypatch: pytest.MonkeyPatch) -> None:

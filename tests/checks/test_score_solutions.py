@@ -115,7 +115,7 @@ def test_a_flag_that_differs_is_told_and_fails(tmp_path: Path, capsys: pytest.Ca
         ('{"ground_truth": "none", "model": {}}\n', "holds no number"),
         ('{"ground_truth": "A: 3", "model": {"solution": "3"}}\n', "is_correct"),
         (line("A: 3", True) + line("A: 3", True, "another"), "every model"),
-        ("", "every model"),
+        ("", "is empty"),
     ],
 )
 def test_a_file_of_another_shape_is_refused(
@@ -127,6 +127,13 @@ def test_a_file_of_another_shape_is_refused(
     told = capsys.readouterr()
     assert told.out == ""
     assert words in told.err
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "solutions.jsonl"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert tool().main([str(path)]) == 2
+    assert "solutions.jsonl cannot be read" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,9 @@ from harness.checks import CHECKS, Ask, BaselineUse, Check, CheckContext, CheckR
 from harness.checks.base import passed, random_prompt
 from harness.checks.session import JobSession, SessionOptions
 from harness.engines import GenerateRequest
+from harness.errors import EngineDiedError
 from harness.suites import CheckSpec, Job, ProfileName, expand, load_suite
+from harness.suites.model import Needs
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SUITE = """
@@ -109,17 +111,47 @@ class Curious:
         return passed(f"{len(answer.tokens)} token")
 
 
-def test_a_check_may_ask_more_and_the_next_one_gets_an_engine_again(job: Job, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gpu", [None, "b200"])
+def test_a_check_may_ask_more_and_the_next_one_gets_an_engine_again(
+    job: Job, tmp_path: Path, gpu: str | None
+) -> None:
+    """Two engines cannot share GPUs, so the one under test makes room; on CPUs it stays."""
     curious = CheckSpec(name="curious", params=job.checks[0].params)
-    both = Job(**{**_fields(job), "checks": (curious, *job.checks)})
+    needs = Needs(gpu=gpu, count=2) if gpu else job.needs
+    both = Job(**{**_fields(job), "checks": (curious, *job.checks), "needs": needs})
     results = run(both, tmp_path / "a", checks={**CHECKS, "curious": cast(Check, Curious())})
     assert [result.outcome for result in results] == ["passed", "passed"], results
     assert launched(tmp_path / "a") == [
         BASELINE,
         ENGINE,
         "3-baseline-tp2-dcp1.log",
-        "4-engine-tp2-dcp2.log",
+        *(["4-engine-tp2-dcp2.log"] if gpu else []),
     ]
+
+
+def test_what_the_cache_answers_costs_the_engine_under_test_nothing(job: Job, tmp_path: Path) -> None:
+    """A check after it must find the engine that the check before it used."""
+    curious = CheckSpec(name="curious", params=job.checks[0].params)
+    both = Job(**{**_fields(job), "checks": (curious, *job.checks)})
+    options: dict[str, Any] = {"cache": tmp_path / "cache", "engine_sha": COMMIT}
+    checks = {**CHECKS, "curious": cast(Check, Curious())}
+    run(both, tmp_path / "a", checks=checks, **options)
+    results = run(both, tmp_path / "b", checks=checks, **options)
+    assert [result.outcome for result in results] == ["passed", "passed"], results
+    assert launched(tmp_path / "b") == ["1-engine-tp2-dcp2.log"]
+
+
+def test_a_baseline_that_dies_when_asked_more_is_no_death_of_the_engine(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*args: object, **more: object) -> None:
+        raise EngineDiedError("rank 1 was killed", detail="its last lines")
+
+    monkeypatch.setattr("harness.checks.session.ask_engine", dies)
+    curious = Job(**{**_fields(job), "checks": (CheckSpec(name="curious", params=job.checks[0].params),)})
+    (result,) = run(curious, tmp_path / "a", checks={"curious": cast(Check, Curious())})
+    assert (result.outcome, result.message) == ("error", "baseline: engine died: rank 1 was killed")
+    assert result.figures["detail"] == "its last lines"
 
 
 def _fields(job: Job) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_a_running_engine_is_recorded_listed_and_recorded_anew(checkout, plan):
     assert 0 < made.correct < 150
     assert (made.task, made.model) == ("sums", "fake/sums-1")
     assert f"{made.correct} of 150 in 5 runs" in done.out
-    assert "0 flips of 120" in done.out
+    assert "0 flips of 75" in done.out
     listed = harness("baseline", "list", cwd=checkout)
     assert f"{made.correct} of 150" in listed.out
     assert "scored@cpu" in listed.out

@@ -9,7 +9,14 @@ import pytest
 from command_line import assert_usage_error, harness
 
 from harness.ledger import Ledger
-from harness.verdict import AskedQuestion, QuestionOutcome, QuestionRecord, QuestionRole
+from harness.verdict import (
+    AskedQuestion,
+    CheckOutcome,
+    CheckRecord,
+    QuestionOutcome,
+    QuestionRecord,
+    QuestionRole,
+)
 
 
 def asked(number: int, outcome: str, role: str = "engine") -> AskedQuestion:
@@ -56,6 +63,18 @@ def test_flips_come_first_and_all_shows_the_rest(reports):
     assert rows[2].startswith("1 more were answered correctly")
     everything = harness("show", "latest", "dcp/scored", "--questions", "--all", reports=reports).out
     assert [row.split()[0] for row in everything.strip().splitlines()[2:]] == ["2", "3", "1"]
+
+
+def test_the_task_is_told_since_a_suite_may_be_named_after_another(reports):
+    check = CheckRecord(
+        name="accuracy", outcome=CheckOutcome.PASSED, figures={"task": "sums (synthetic, not GSM8K)"}
+    )
+    with Ledger.open(reports) as ledger:
+        ledger.add_checks(ledger.load_run().run, "dcp/scored@cpu", n=2, checks=[check])
+    head = harness("show", "latest", "dcp/scored", "--questions", reports=reports).out.splitlines()[0]
+    assert head.startswith(
+        "dcp/scored@cpu attempt 2, accuracy, sums (synthetic, not GSM8K): engine: 1 correct"
+    )
 
 
 def test_json_has_every_record_of_the_attempt(reports):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 
 import pytest
 from answer_letters import sample
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 from harness.verdict import CheckOutcome
 from harness.verdict.accuracy import Demand, Judgement, judge_accuracy, suspicious
 from harness.verdict.accuracy_gates import Evidence, GateName, Reference
-from harness.verdict.gates import Noise, early_stop
+from harness.verdict.distributions import Binomial
+from harness.verdict.gates import Noise, baseline_limit, early_stop_recorded, paired_p
 from harness.verdict.sample import Sample, pair
 from harness.verdict.watch import Stop, StopReason
 
@@ -105,6 +108,20 @@ def test_too_few_questions_are_underpowered() -> None:
     assert "3.0 points must be found" in found.why
 
 
+def test_a_baseline_that_answers_nothing_right_leaves_nothing_to_lose() -> None:
+    """Both engines say the same nonsense: no drop could be found, so none was looked for."""
+    for letters in ("-" * 200, "-" * 195 + "+" * 5):
+        found = judge(letters, letters)
+        assert found.outcome is CheckOutcome.UNDERPOWERED
+        assert "200 questions find no drop" in found.why
+
+
+def test_a_gate_that_can_never_fail_passes_nobody_whatever_effect_is_asked_for() -> None:
+    found = judge("+", "+", demand=Demand(alpha=1e-3, effect=1.0))
+    assert found.outcome is CheckOutcome.UNDERPOWERED
+    assert "1 questions find no drop with 95 % power" in found.why
+
+
 def test_a_second_stage_finds_what_the_first_suspects() -> None:
     evidence = Evidence(engine=sample("+" * 200), baseline=sample("+" * 200))
     demand = Demand(alpha=1e-3, effect=0.04)
@@ -124,18 +141,43 @@ def test_suspicion_starts_where_two_stages_should() -> None:
 
 
 def test_a_sequential_test_speaks_for_the_record() -> None:
-    test = early_stop(200, p0=0.94, alpha=1e-3)
-    assert test is not None
     evidence = Evidence(engine=sample("-" * 32), reference=RECORD)
-    broken = judge_accuracy(evidence, DEMAND, stop=Stop(reason=StopReason.BROKEN, test=test, alpha=5e-4))
+    broken = judge_accuracy(evidence, DEMAND, stop=_stop(StopReason.BROKEN))
     assert broken.outcome is CheckOutcome.FAILED
     assert [gate.name for gate in broken.gates if gate.rejected] == [GateName.SEQUENTIAL]
     fine = judge_accuracy(
         Evidence(engine=sample("+" * 64), reference=RECORD),
         DEMAND,
-        stop=Stop(reason=StopReason.FINE, test=test, alpha=5e-4),
+        stop=_stop(StopReason.FINE),
     )
     assert fine.outcome is CheckOutcome.PASSED
+
+
+def _stop(reason: StopReason, *, alpha: float = 1e-3) -> Stop:
+    test = early_stop_recorded(200, correct=RECORD.correct, of=RECORD.scored, alpha=alpha)
+    assert test is not None
+    return Stop(reason=reason, test=test, alpha=alpha / 2, questions=200)
+
+
+def test_a_stop_for_a_good_engine_claims_what_the_gates_at_the_end_would_find() -> None:
+    """They share alpha (Holm), so each is blunter than the test alone reckons with: 93 % instead of 95."""
+    engine, stop = sample("+" * 64), _stop(StopReason.FINE)
+    drops = [
+        judge_accuracy(
+            Evidence(engine=engine, baseline=baseline, reference=RECORD),
+            Demand(alpha=5e-4, effect=0.2),
+            stop=stop,
+        )
+        .gates[0]
+        .drop
+        for baseline in (None, engine)
+    ]
+    assert drops[0] is not None
+    assert drops[1] is not None
+    assert stop.test.drop < drops[0] < drops[1]
+    # By exact reckoning the final gate misses such an engine in less than half of the 5 % allowed.
+    limit = baseline_limit(200, correct=RECORD.correct, of=RECORD.scored, alpha=5e-4 / 4)
+    assert Binomial(200, 0.94 - drops[1]).below(limit.fail_below) >= 0.975 - 1e-6
 
 
 @given(st.lists(st.tuples(st.sampled_from("+-tue"), st.sampled_from("+-tue")), max_size=60), st.randoms())
@@ -164,3 +206,49 @@ def test_no_failure_is_ever_called_a_wrong_answer(letters: str, paired: bool) ->
     assert {g.name: g.p for g in found.gates if g.name in about_accuracy} == {
         g.name: g.p for g in kept.gates if g.name in about_accuracy
     }
+
+
+def test_a_second_stage_finds_no_more_than_the_record_may_weigh_there() -> None:
+    """Five runs of the same 200 questions: over 1,319 they are one."""
+    runs = Reference(correct=940, scored=1000, asked=1000, told="", runs=5, questions=200)
+    single = Reference(correct=188, scored=200, asked=200, told="")
+    assert runs.over(200) == runs
+    assert (runs.over(201).correct, runs.over(201).scored, runs.over(201).asked) == (188, 200, 200)
+    engine = sample("+" * 188 + "-" * 12)
+    both = [
+        judge_accuracy(Evidence(engine=engine, reference=each), DEMAND, planned=1319).found
+        for each in (runs, single)
+    ]
+    assert both[0] is not None
+    assert both[1] is not None
+    assert both[0] >= 0.06  # what the second stage alone finds against 188 of 200
+    assert both[0] <= both[1]  # the first stage is held against all five runs
+
+
+def test_a_prompt_that_is_asked_twice_has_two_pairs() -> None:
+    """Two questions of one file may share their text: each is compared with its own answer."""
+    engine, baseline = sample("+-"), sample("+-")
+    twins = [
+        Sample(records=tuple(replace(record, prompt_hash="twin") for record in each.records))
+        for each in (engine, baseline)
+    ]
+    paired = pair(*twins)
+    assert (paired.compared, paired.flips) == (2, ())
+
+
+def test_a_baseline_that_leaves_answers_unfinished_is_no_fault_of_the_engine() -> None:
+    """All are cut off at dcp 1 and none here: nothing was compared, and nothing is held against the engine."""
+    found = judge("+" * 200, "t" * 200)
+    assert found.outcome is CheckOutcome.UNDERPOWERED
+    assert rejected(found) == set()
+
+
+@pytest.mark.parametrize("flips", [0, 3, 12, 40])
+def test_the_drop_gate_tells_its_true_alpha_and_where_it_fails(flips: int) -> None:
+    """`fails from L lost of N flips on (alpha A)`: with L it fails, with one less it does not, and A is that p."""
+    found = judge("-" * (flips // 2) + "+" * (200 - flips // 2), "+" * 200)
+    gate = next(gate for gate in found.gates if gate.name is GateName.DROP)
+    lost, of = map(int, re.findall(r"\d+", gate.limit))
+    share = DEMAND.alpha / len(found.gates)
+    assert gate.alpha == paired_p(lost, of - lost) <= share
+    assert paired_p(lost - 1, of - lost + 1) > share

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+# What reports call a task; the second name says at once what a score of the first is not.
+LABELS = {"gsm8k": "GSM8K", "sums": "sums (synthetic, not GSM8K)"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.checks.tasks.answers import marked_answer
-from harness.checks.tasks.base import Question
+from harness.checks.tasks.base import LABELS, Question
 from harness.checks.tasks.datasets import Dataset, Pin, read_dataset
 from harness.errors import Mark, SourceError
 
@@ -49,7 +49,7 @@ def load(source: str | None, *, pin: Pin = PIN) -> Gsm8k:
     dataset = read_dataset(source or os.environ.get(ENVIRONMENT) or URL, pin)
     return Gsm8k(
         name="gsm8k",
-        label=pin.name,
+        label=LABELS["gsm8k"],
         digest=pin.sha256,
         notes=dataset.notes,
         problems=parse_problems(dataset),

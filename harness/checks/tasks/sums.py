@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from harness.checks.tasks.base import Question
+from harness.checks.tasks.base import LABELS, Question
 from harness.checks.tasks.sums_stories import Draws, Story, draw_story, solve
 from harness.checks.tasks.sums_wording import tell
 from harness.errors import HarnessError, UsageError
@@ -82,7 +82,7 @@ class SumsTask:
     scored: tuple[Question, ...]
     shown: tuple[Question, ...]
     name: str = "sums"
-    label: str = "sums (synthetic, not GSM8K)"
+    label: str = LABELS["sums"]
     digest: str = EVAL_SHA256
     notes: tuple[str, ...] = ()
 
