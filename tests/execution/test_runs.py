@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -258,17 +258,22 @@ def test_no_descriptor_is_left_behind(bench: Bench) -> None:
     assert set(Path("/proc/self/fd").iterdir()) == before
 
 
-def test_a_hangup_is_an_interrupt_unless_it_is_ignored(bench: Bench) -> None:
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """SIGHUP as a terminal leaves it, also where the tests themselves run under `nohup`."""
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, handler)
+
+
+def test_a_hangup_is_an_interrupt_unless_it_is_ignored(bench: Bench, hangup: None) -> None:
     """A closed terminal ends a run in order; `nohup` means that it goes on."""
     bench.view.hooks["capacity"] = lambda: os.kill(os.getpid(), signal.SIGHUP)
     record = bench.run({"a": "check('capacity'); hang()"})
     assert record.interrupted
     assert only(record).verdict is Verdict.NOT_RUN
-    handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert only(bench.run({"a": "check('capacity')"})).verdict is Verdict.PASSED
-    finally:
-        signal.signal(signal.SIGHUP, handler)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert only(bench.run({"a": "check('capacity')"})).verdict is Verdict.PASSED
 
 
 def test_a_second_interrupt_ends_a_job_whose_deadline_has_passed_too(bench: Bench) -> None:
