@@ -80,7 +80,8 @@ class CheckContext:
     `model` is the engine's model as the suite names it (None: ask the engine). `references` are the recorded
     baselines, `log` takes what became of each question, `gated_checks` counts the checks of this run that share
     one allowance of false alarms. `ask_more` has the baseline answer what was not asked before; the engine under
-    test may be gone after that, for the two may share their devices.
+    test may be gone after that, for the two may share their devices. `relaunched` says that this has happened, or
+    that another check's launch came between: what earlier checks left in the engine cannot be seen any more.
     """
 
     client: EngineClient
@@ -90,6 +91,7 @@ class CheckContext:
     log: QuestionLog = field(default_factory=lambda: QuestionLog(None))
     gated_checks: int = 1
     ask_more: Callable[[Ask], Baseline] | None = None
+    relaunched: bool = False
 
     def need_baseline(self) -> Baseline:
         if self.baseline is None:

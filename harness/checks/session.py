@@ -62,6 +62,7 @@ class JobSession:
         )
         self._launches = 0
         self._engine: ReferenceEngine | None = None
+        self._stopped: list[LaunchSpec] = []
         self._refused: list[tuple[LaunchSpec, HarnessError]] = []
         self._baselines: list[tuple[LaunchSpec, Baseline | HarnessError]] = []
 
@@ -98,12 +99,14 @@ class JobSession:
             log=self._log,
             gated_checks=self._options.gated_checks,
             ask_more=None if baseline is None else partial(self._ask_more, spec),
+            relaunched=engine.spec in self._stopped,
         )
 
     def close(self) -> None:
         """Stop the engine, if one runs. Safe to call twice."""
         engine, self._engine = self._engine, None
         if engine is not None:
+            self._stopped.append(engine.spec)
             engine.stop()
 
     def logs(self) -> list[Path]:
