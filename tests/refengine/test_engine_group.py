@@ -16,7 +16,7 @@ from engine_process import PATIENCE_S, RunningEngine, generate_body, listens, ru
 from harness.refengine.config import CommBackend, Device, EngineConfig, StartMethod
 from harness.refengine.launcher import EXIT_DIED
 
-# What the issue promises for the end of a group.
+# No process of a group may outlive one of it for longer.
 GONE_WITHIN_S = 2.0
 FOUR = EngineConfig(tp=4, dcp=2)
 
