@@ -7,17 +7,13 @@ off or holds no number is told apart and never wrong; an engine that dies ends t
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
-from typing import Any
-
-from harness.checks.accuracy_study import Asking, Study, reference_of
+from harness.checks.accuracy_study import Asking, Study, ask_of, first_stage, reference_of
 from harness.checks.accuracy_words import figures_of, tell
 from harness.checks.asks import QuestionAsk
 from harness.checks.base import BaselineUse, CheckContext, CheckResult
-from harness.checks.questions import QuestionPlan, make_plan
+from harness.checks.questions import QuestionPlan, empty_cache, make_plan
 from harness.checks.references import RecordedBaseline, configuration, find, why_none
-from harness.errors import EngineDiedError, EngineError, RequestRefusedError
+from harness.errors import EngineError
 from harness.suites import AccuracyParams
 from harness.verdict.accuracy import Demand, judge_accuracy, suspicious
 from harness.verdict.gates import early_stop_recorded
@@ -27,14 +23,12 @@ baseline_use = BaselineUse.OPTIONAL
 
 
 def baseline_asks(params: AccuracyParams) -> list[QuestionAsk]:
-    first = make_plan(params).part(0, params.questions)
-    return [QuestionAsk(plan=first, runs=1 + params.aa)]
+    return [ask_of(first_stage(make_plan(params), params), params)]
 
 
 def run(params: AccuracyParams, context: CheckContext) -> CheckResult:
     study = _prepare(params, context)
-    with contextlib.suppress(RequestRefusedError):  # an engine without that verb has no such cache to empty
-        context.client.flush_cache()
+    empty_cache(context.client)
     asking = Asking(study, context)
     asking.ask_first()
     if study.rest.items and asking.watch.reason is None and suspicious(asking.evidence):
@@ -77,7 +71,8 @@ def _recorded(plan: QuestionPlan, context: CheckContext) -> tuple[RecordedBaseli
     """The record that fits this configuration, or why there is none."""
     if not context.references:
         return None, "no baseline is recorded: see `harness baseline record --help`"
-    told = _self_description(context)
+    info = context.client.self_description()
+    told = {} if info is None else info.raw
     model = context.model or told.get("model") or told.get("model_path") or context.client.served_model()
     if not model:
         return None, "the engine does not say which model it serves: give --model"
@@ -87,13 +82,3 @@ def _recorded(plan: QuestionPlan, context: CheckContext) -> tuple[RecordedBaseli
         return None, f"no baseline can be looked up: {error}"
     found = find(context.references, wanted)
     return found, "" if found else why_none(context.references, wanted)
-
-
-def _self_description(context: CheckContext) -> Mapping[str, Any]:
-    """`/server_info`; empty for an engine that tells nothing of use: it can still be compared with dcp=1."""
-    try:
-        return context.client.server_info().raw
-    except EngineDiedError:
-        raise
-    except EngineError:
-        return {}

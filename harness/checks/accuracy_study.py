@@ -19,6 +19,16 @@ from harness.verdict.sample import Sample, pair
 from harness.verdict.watch import Stop, StopMode, StopReason, Watch
 
 
+def first_stage(plan: QuestionPlan, params: AccuracyParams) -> QuestionPlan:
+    """What is asked in any case."""
+    return plan.part(0, params.questions)
+
+
+def ask_of(part: QuestionPlan, params: AccuracyParams) -> QuestionAsk:
+    """What the baseline is asked: each question once, and `aa` times more to measure its own flips."""
+    return QuestionAsk(plan=part, runs=1 + params.aa)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """Fixed before the first question. `alpha` is what all tests of this check may spend together, `test` the
@@ -34,7 +44,7 @@ class Study:
 
     @property
     def first(self) -> QuestionPlan:
-        return self.plan.part(0, self.params.questions)
+        return first_stage(self.plan, self.params)
 
     @property
     def rest(self) -> QuestionPlan:
@@ -44,10 +54,6 @@ class Study:
     def alpha_of_gates(self) -> float:
         """A sequential test spends one half of alpha, the gates at the end the other."""
         return self.alpha if self.test is None else self.alpha / 2
-
-    def ask_of(self, part: QuestionPlan) -> QuestionAsk:
-        """What the baseline is asked: each question once, and `aa` times more to measure its own flips."""
-        return QuestionAsk(plan=part, runs=1 + self.params.aa)
 
     def watch(self, known: Evidence) -> Watch:
         """Counts that can only grow are findings from the limit of all questions on, whatever is still asked.
@@ -126,7 +132,7 @@ class Asking:
         rest = self.study.rest
         self._ask(rest, watch=None)
         if self._context.ask_more is not None:
-            self._add_baseline(self._context.ask_more(self.study.ask_of(rest)), rest)
+            self._add_baseline(self._context.ask_more(ask_of(rest, self.study.params)), rest)
 
     def _ask(self, part: QuestionPlan, *, watch: Watch | None) -> None:
         def on_batch(records: Sequence[QuestionRecord]) -> bool:
@@ -137,7 +143,7 @@ class Asking:
 
     def _add_baseline(self, baseline: Baseline, part: QuestionPlan) -> None:
         """Raises MissingBaselineError where a request of the baseline failed: it is nothing to compare with."""
-        first, *again = (Sample(records=run) for run in baseline.runs_of(self.study.ask_of(part)))
+        first, *again = (Sample(records=run) for run in baseline.runs_of(ask_of(part, self.study.params)))
         for sample in (first, *again):
             if failed := sample.of(QuestionOutcome.ERROR):
                 raise MissingBaselineError(

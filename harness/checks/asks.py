@@ -6,7 +6,6 @@ Every check says in advance what it wants answered; the session asks it of one e
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,8 @@ from functools import partial
 from typing import Any
 
 from harness.checks.question_log import QuestionLog
-from harness.checks.questions import QuestionPlan, ask_questions
+from harness.checks.questions import QuestionPlan, ask_questions, empty_cache
 from harness.engines import Answer, EngineClient, GenerateRequest
-from harness.errors import RequestRefusedError
 from harness.verdict import QuestionOutcome, QuestionRecord, QuestionRole
 
 # The check that asks questions, as its log and the ledger call it.
@@ -51,10 +49,7 @@ def ask_engine(client: EngineClient, ask: Ask, *, log: QuestionLog = NO_LOG) -> 
     runs = []
     for number in range(ask.runs):
         on_batch = partial(_log_batch, log, _role(number))
-        with contextlib.suppress(
-            RequestRefusedError
-        ):  # an engine without that verb has no such cache to empty
-            client.flush_cache()
+        empty_cache(client)
         runs.append(tuple(ask_questions(client, ask.plan, on_batch=on_batch)))
     return tuple(runs)
 

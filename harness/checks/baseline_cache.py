@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -21,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.asks import Answers, Ask, decode, digest, encode
+from harness.checks.whole_file import replace_text
 from harness.engines import LaunchSpec, ServerInfo, parse_server_info
 from harness.errors import EngineError
+from harness.verdict import is_clean_commit
 
 # Grows when what is stored changes its shape or meaning: older files are not read again.
 FORMAT = 1
-CLEAN_COMMIT = re.compile(r"[0-9a-f]{40}")
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EngineError)
 
 
@@ -54,7 +53,7 @@ class BaselineCache:
 
     @property
     def works(self) -> bool:
-        return self.folder is not None and CLEAN_COMMIT.fullmatch(self.engine_sha or "") is not None
+        return self.folder is not None and is_clean_commit(self.engine_sha or "")
 
     def find(self, launch: LaunchSpec, asks: Sequence[Ask]) -> Cached | None:
         """Those of `asks` that this engine has answered before; None where it has answered none."""
@@ -81,7 +80,7 @@ class BaselineCache:
                 "asked_at": datetime.now(UTC).isoformat(timespec="seconds"),
             }
             with contextlib.suppress(OSError):
-                _write(self._file(launch, ask), json.dumps(body))
+                replace_text(self._file(launch, ask), json.dumps(body))
 
     def _file(self, launch: LaunchSpec, ask: Ask) -> Path:
         assert self.folder is not None, "a cache without a folder is never asked for a file"
@@ -109,14 +108,3 @@ def _checkpoint(model: str) -> str | None:
     with contextlib.suppress(OSError):
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     return None
-
-
-def _write(path: Path, text: str) -> None:
-    """All or nothing: two jobs may ask the same at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="ascii")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -12,15 +12,13 @@ from harness.checks.asks import RequestGroup
 from harness.checks.base import BaselineUse, CheckContext, CheckResult, failed, passed, unproven
 from harness.checks.probes import Probe, Repeat, probe_set_of, probes_of
 from harness.checks.sanity_rules import REASONS, Asked, Cut, Ruling, Transcript, judge, stop_piece
-from harness.engines import Completion, EngineClient
+from harness.engines import NO_ENDPOINT, Completion, EngineClient
 from harness.errors import EngineDiedError, EngineError, RequestRefusedError
 from harness.suites import DecodeSanityParams
 
 baseline_use = BaselineUse.NEVER
 
 SHOWN = 4
-# Statuses of an engine that has no such endpoint at all.
-NO_ENDPOINT = (404, 405, 501)
 
 
 def baseline_asks(params: DecodeSanityParams) -> list[RequestGroup]:

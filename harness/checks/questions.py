@@ -9,6 +9,7 @@ an engine that died or a deadline that passed ends the asking, after what was an
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -22,7 +23,7 @@ from harness.checks.tasks.answers import ANSWER_RULE, find_answer, same_number
 from harness.checks.tasks.base import Question
 from harness.checks.tasks.prompts import PROMPT_SHAPE, STOPS, few_shot_prompt, shown
 from harness.engines import Completion, EngineClient
-from harness.errors import DeadlineError, EngineDiedError, EngineError, UsageError
+from harness.errors import DeadlineError, EngineDiedError, EngineError, RequestRefusedError, UsageError
 from harness.suites.check_params import AccuracyParams
 from harness.verdict import QuestionOutcome, QuestionRecord
 
@@ -129,6 +130,12 @@ def _planned(shots: Sequence[Question], question: Question) -> PlannedQuestion:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def empty_cache(client: EngineClient) -> None:
+    """So that a run computes what it answers; an engine without that verb has no such cache to empty."""
+    with contextlib.suppress(RequestRefusedError):
+        client.flush_cache()
 
 
 def ask_questions(

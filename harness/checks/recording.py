@@ -7,15 +7,14 @@ would be held against every later run.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from harness.checks.questions import QuestionPlan, ask_questions
+from harness.checks.questions import QuestionPlan, ask_questions, empty_cache
 from harness.checks.references import Configuration, RecordedBaseline
 from harness.engines import EngineClient
-from harness.errors import EngineError, RequestRefusedError
+from harness.errors import EngineError
 from harness.verdict import QuestionOutcome, QuestionRecord
 from harness.verdict.gates import recorded_noise
 from harness.verdict.sample import Sample
@@ -45,10 +44,7 @@ def _one_run(
         return any(record.outcome is QuestionOutcome.ERROR for record in records)
 
     with client.deadline(f"baseline run {number}", seconds):
-        with contextlib.suppress(
-            RequestRefusedError
-        ):  # an engine without that verb has no such cache to empty
-            client.flush_cache()
+        empty_cache(client)
         sample = Sample(records=tuple(ask_questions(client, plan, on_batch=on_batch)))
     if failed := sample.of(QuestionOutcome.ERROR):
         raise EngineError(

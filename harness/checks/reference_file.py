@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 import harness
 from harness.checks.references import RecordedBaseline
+from harness.checks.whole_file import replace_text
 from harness.errors import Mark, SourceError, SourceErrors, UsageError
 from harness.suites import MarkedDict, MarkedList, load_yaml
 from harness.suites.diagnose import source_errors
@@ -90,14 +91,8 @@ def with_record(records: Iterable[RecordedBaseline], new: RecordedBaseline) -> t
 
 def write_baselines(path: Path, records: Iterable[RecordedBaseline]) -> None:
     """Write the whole file under a temporary name, then rename it. Raises UsageError where it cannot be."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_text(render_baselines(records), encoding="utf-8")
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        replace_text(path, render_baselines(records))
     except OSError as error:
         raise UsageError(f"the baselines file {path} cannot be written: {error.strerror}") from error
 

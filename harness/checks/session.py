@@ -90,7 +90,7 @@ class JobSession:
             return error_result(error)
 
     def _context(self, spec: CheckSpec, engine: ReferenceEngine, baseline: Baseline | None) -> CheckContext:
-        references = self._options.references
+        references = self._options.references if spec.params.gated else None
         return CheckContext(
             client=engine.client,
             baseline=baseline,

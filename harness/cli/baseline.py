@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.options import CatalogueOption, ProfileChoice
+from harness.cli.options import CatalogueOption, ProfileChoice, timeout_seconds
 
 if TYPE_CHECKING:
     from harness.checks.references import RecordedBaseline
@@ -80,7 +80,7 @@ def record(
     else:
         only_url = [*given, *(["model"] if model else [])]
         sources = _sources_of(patterns, only_url, profile=profile, catalogue=catalogue, questions=questions)
-    seconds, file = _seconds(timeout), _file(baselines, catalogue)
+    seconds, file = timeout_seconds(timeout), _file(baselines, catalogue)
     record_all(sources, runs=runs, seconds=seconds, file=file, commit=_commit(file, allow_dirty=allow_dirty))
 
 
@@ -197,16 +197,6 @@ def _jobs(patterns: list[str], *, profile: ProfileChoice, catalogue: Path | None
     from harness.cli.selection import selected_jobs
 
     return selected_jobs(patterns, profile=profile, tags=None, trigger=None, catalogue=catalogue)
-
-
-def _seconds(timeout: str) -> float:
-    from harness.errors import UsageError
-    from harness.suites import parse_duration
-
-    try:
-        return parse_duration(timeout)
-    except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from None
 
 
 def _file(given: Path | None, catalogue: Path | None) -> Path:

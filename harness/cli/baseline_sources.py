@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,11 +111,8 @@ def _params(values: Mapping[str, Any]) -> AccuracyParams:
 def running(source: Source) -> Iterator[EngineClient]:
     """A client of the source's engine, which is launched and stopped where it does not run already."""
     if isinstance(source.target, str):
-        client = EngineClient(source.target)
-        try:
+        with closing(EngineClient(source.target)) as client:
             yield client
-        finally:
-            client.close()
         return
     with tempfile.TemporaryDirectory(prefix="harness-") as folder:
         engine = ReferenceEngine.launch(source.target, log=Path(folder) / "baseline.log")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.options import timeout_seconds
+
 if TYPE_CHECKING:
     from harness.checks import Check
     from harness.suites import CheckParams, MarkedDict
@@ -63,7 +65,7 @@ def evaluate(
     module, parsed = _resolve(check, given)
     engines = Engines(url=url, baseline_url=baseline_url, model=model, baselines=baselines)
     engines.check(check, module.baseline_use)
-    result = evaluate_check(check, module, parsed, engines=engines, seconds=_seconds(timeout))
+    result = evaluate_check(check, module, parsed, engines=engines, seconds=timeout_seconds(timeout))
     if as_json:
         figures = {"name": check, "outcome": result.outcome.value, "message": result.message}
         print_json({"schema": 1, **figures, "figures": result.figures})
@@ -112,13 +114,3 @@ def _values(given: list[str]) -> MarkedDict:
             raise UsageError(f"--param {name}={text}: {errors[0].message}")
         values.put(name, value, key_mark=values.mark, value_mark=values.mark)
     return values
-
-
-def _seconds(timeout: str) -> float:
-    from harness.errors import UsageError
-    from harness.suites import parse_duration
-
-    try:
-        return parse_duration(timeout)
-    except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from harness.checks.asks import ask_engine
 from harness.checks.question_log import QuestionLog
 from harness.checks.reference_file import baselines_path, load_baselines
 from harness.checks.session import baseline_error, error_result
-from harness.engines import EngineClient, ServerInfo
-from harness.errors import DeadlineError, EngineDiedError, EngineError, UsageError
+from harness.engines import EngineClient
+from harness.errors import DeadlineError, EngineError, UsageError
 from harness.suites import CheckParams
 from harness.verdict import QuestionRecord, QuestionRole
 
@@ -72,14 +72,14 @@ def evaluate_check(
 ) -> CheckResult:
     """The result; an engine that fails or a deadline that passes is an `error` result, as in a suite's job."""
     told = f"{name} on {engines.url}"
-    with Console(stderr=True).status(told) as status, _client(engines.url) as client:
+    with Console(stderr=True).status(told) as status, closing(EngineClient(engines.url)) as client:
         try:
             with client.deadline(f"check {name}", seconds):
                 context = CheckContext(
                     client=client,
                     baseline=None,
                     model=engines.model,
-                    references=load_baselines(baselines_path(engines.baselines)),
+                    references=load_baselines(baselines_path(engines.baselines)) if params.gated else (),
                     log=_ProgressLog(status, told),
                 )
                 if engines.baseline_url is None:
@@ -95,8 +95,8 @@ def _with_baseline(context: CheckContext, url: str, asks: Sequence[Ask], *, seco
 
     def ask(*more: Ask) -> Baseline:
         try:
-            with _client(url) as client, client.deadline("baseline", seconds):
-                info = _told_by(client)
+            with closing(EngineClient(url)) as client, client.deadline("baseline", seconds):
+                info = client.self_description()
                 if info is not None and info.dcp_size != 1:
                     raise UsageError(
                         f"--baseline-url {url} runs at dcp {info.dcp_size}; a baseline runs at dcp 1"
@@ -108,22 +108,3 @@ def _with_baseline(context: CheckContext, url: str, asks: Sequence[Ask], *, seco
         return Baseline(info=info, answers=answers, origin=f"asked now at {url}{proven}")
 
     return replace(context, baseline=ask(*asks), ask_more=ask)
-
-
-def _told_by(client: EngineClient) -> ServerInfo | None:
-    """What the engine says of itself; None for servers that only answer questions."""
-    try:
-        return client.server_info()
-    except EngineDiedError:
-        raise
-    except EngineError:
-        return None
-
-
-@contextmanager
-def _client(url: str) -> Iterator[EngineClient]:
-    client = EngineClient(url)
-    try:
-        yield client
-    finally:
-        client.close()

@@ -51,3 +51,14 @@ EngineArgOption = Annotated[
         help="Engine argument on top of the suite's, such as comm=gloo; repeatable.",
     ),
 ]
+
+
+def timeout_seconds(given: str) -> float:
+    """The value of a `--timeout`. Raises UsageError for what is no duration."""
+    from harness.errors import UsageError
+    from harness.suites import parse_duration
+
+    try:
+        return parse_duration(given)
+    except ValueError as error:
+        raise UsageError(f"--timeout: {error}") from None

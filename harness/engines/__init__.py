@@ -2,7 +2,7 @@
 
 from harness.engines.arguments import LaunchSpec, engine_flags
 from harness.engines.base import Answer, Completion, GenerateRequest, KVRows, RankInfo, ServerInfo
-from harness.engines.client import EngineClient
+from harness.engines.client import NO_ENDPOINT, EngineClient
 from harness.engines.reference import ReferenceEngine, log_tail
 from harness.engines.wire import parse_server_info
 
@@ -11,6 +11,7 @@ LAUNCHABLE = frozenset({"reference"})
 
 __all__ = [
     "LAUNCHABLE",
+    "NO_ENDPOINT",
     "Answer",
     "Completion",
     "EngineClient",

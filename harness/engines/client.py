@@ -130,6 +130,15 @@ class EngineClient:
     def server_info(self) -> ServerInfo:
         return parse_server_info(self._json("GET", "/server_info"))
 
+    def self_description(self) -> ServerInfo | None:
+        """As `server_info`; None for a server that tells nothing of use: it may answer requests all the same."""
+        try:
+            return self.server_info()
+        except EngineDiedError:
+            raise
+        except EngineError:
+            return None
+
     def kv_rows(self) -> KVRows:
         return parse_kv_rows(self._json("GET", "/kv_rows"))
 

@@ -8,7 +8,6 @@ attempts are `interrupted`, unfinished jobs `not_run: the run ended first`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,13 +31,11 @@ from harness.verdict import (
     CheckRecord,
     RunRecord,
     Verdict,
+    is_clean_commit,
     speaks_of_code,
 )
 
 FILE_NAME = "ledger.db"
-
-# A harness identity that names exactly one state of the code; `+dirty` and package versions do not.
-CLEAN_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 # Draws of a run id before giving up: 65,536 suffixes a second make a second draw rare already.
 _ID_DRAWS = 20
@@ -199,7 +196,7 @@ class Ledger:
         """
         with self._database.read() as session:
             owner, job = _run(session, run), _job(session, run, job_id)
-            if not CLEAN_COMMIT.fullmatch(owner.harness_sha):
+            if not is_clean_commit(owner.harness_sha):
                 return frozenset()
             same = (
                 select(JobRow)

@@ -15,6 +15,7 @@ from itertools import groupby
 from harness.ledger import AttemptQuestions
 from harness.report.wording import printable
 from harness.verdict import JSON, AskedQuestion, QuestionOutcome, QuestionRecord, QuestionRole
+from harness.verdict.sample import is_flip
 
 COLUMNS = ("question", "outcome", "expected", "baseline", "engine", "tokens", "finish", "seconds")
 
@@ -42,14 +43,7 @@ class _Pair:
 
     @property
     def flipped(self) -> bool:
-        """Right in one, wrong in the other; what cannot be scored is no flip."""
-        return (
-            self.engine is not None
-            and self.baseline is not None
-            and self.engine.outcome.scored
-            and self.baseline.outcome.scored
-            and self.engine.outcome is not self.baseline.outcome
-        )
+        return self.engine is not None and self.baseline is not None and is_flip(self.engine, self.baseline)
 
     @property
     def calm(self) -> bool:

@@ -15,6 +15,7 @@ from harness.verdict.records import (
     CheckRecord,
     JobRecord,
     RunRecord,
+    is_clean_commit,
     to_json,
     without_nan,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "encode_questions",
     "exit_code",
     "finding",
+    "is_clean_commit",
     "judge_job",
     "needs_retry",
     "signal_name",

@@ -64,7 +64,7 @@ def judge_accuracy(
 
 def suspicious(evidence: Evidence) -> bool:
     """Whether the first stage must be followed by all questions: a gate alone would doubt it at 15 %."""
-    gates = measure_gates(evidence, alpha=SUSPICIOUS_P, power=POWER)
+    gates = measure_gates(evidence, alpha=SUSPICIOUS_P)
     return any(gate.p <= SUSPICIOUS_P for gate in gates)
 
 

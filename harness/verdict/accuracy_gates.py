@@ -98,14 +98,23 @@ class Gate:
     p: float
     limit: str
     alpha: float
-    drop: float | None
+    drop: float | None = None
     rejected: bool = False
 
 
-def measure_gates(evidence: Evidence, *, alpha: float, power: float) -> tuple[Gate, ...]:
-    """Every gate that applies. Limits, true alphas and drops are those of Holm's first and strictest step."""
+def measure_gates(evidence: Evidence, *, alpha: float, power: float | None = None) -> tuple[Gate, ...]:
+    """Every gate that applies. Limits, true alphas and drops are those of Holm's first and strictest step; without
+    a `power` no drops are computed, which is most of the work."""
     names = _applicable(evidence)
-    return tuple(_MEASURES[name](evidence, alpha / len(names), power) for name in names)
+    gates = [_MEASURES[name](evidence, alpha / len(names)) for name in names]
+    if power is None:
+        return tuple(gates)
+    return tuple(
+        gate
+        if gate.name in ABOUT_FINISHING
+        else replace(gate, drop=drop_of(gate.name, evidence, alpha=alpha / len(names), power=power))
+        for gate in gates
+    )
 
 
 def drop_of(name: GateName, evidence: Evidence, *, alpha: float, power: float, n: int | None = None) -> float:
@@ -145,7 +154,7 @@ def _names(*, recorded: bool, paired: bool) -> list[GateName]:
     return names + ([GateName.FINISHED_PAIRED] if paired and not recorded else [])
 
 
-def _recorded(evidence: Evidence, alpha: float, power: float) -> Gate:
+def _recorded(evidence: Evidence, alpha: float) -> Gate:
     sample = evidence.engine
     reference = _reference(evidence).over(sample.asked)
     limit = baseline_limit(sample.scored, correct=reference.correct, of=reference.scored, alpha=alpha)
@@ -154,11 +163,10 @@ def _recorded(evidence: Evidence, alpha: float, power: float) -> Gate:
         p=baseline_p(sample.correct, sample.scored, correct=reference.correct, of=reference.scored),
         limit=f"fails below {limit.fail_below} right",
         alpha=limit.alpha,
-        drop=drop_of(GateName.RECORDED, evidence, alpha=alpha, power=power),
     )
 
 
-def _finished_recorded(evidence: Evidence, alpha: float, power: float) -> Gate:
+def _finished_recorded(evidence: Evidence, alpha: float) -> Gate:
     """The share of answers that can be scored, gated as if it were a score."""
     sample = evidence.engine
     reference = _reference(evidence).over(sample.asked)
@@ -169,11 +177,10 @@ def _finished_recorded(evidence: Evidence, alpha: float, power: float) -> Gate:
         p=baseline_p(sample.scored, answered, correct=reference.scored, of=reference.asked),
         limit=f"fails below {limit.fail_below} that can be scored",
         alpha=limit.alpha,
-        drop=None,
     )
 
 
-def _drop(evidence: Evidence, alpha: float, power: float) -> Gate:
+def _drop(evidence: Evidence, alpha: float) -> Gate:
     """Lost against gained answers fall like a fair coin where the engine is as good as its baseline."""
     paired = _paired(evidence)
     flips, lost = _least_losses(len(paired.flips), alpha)
@@ -182,7 +189,6 @@ def _drop(evidence: Evidence, alpha: float, power: float) -> Gate:
         p=paired_p(paired.lost, paired.gained),
         limit=f"fails from {lost} lost of {flips} flips on",
         alpha=paired_p(lost, flips - lost),
-        drop=drop_of(GateName.DROP, evidence, alpha=alpha, power=power),
     )
 
 
@@ -193,7 +199,7 @@ def _least_losses(flips: int, alpha: float) -> tuple[int, int]:
     return flips, lost
 
 
-def _flips(evidence: Evidence, alpha: float, power: float) -> Gate:
+def _flips(evidence: Evidence, alpha: float) -> Gate:
     paired = _paired(evidence)
     limit = flips_limit(paired.compared, evidence.noise, alpha)
     return Gate(
@@ -201,11 +207,10 @@ def _flips(evidence: Evidence, alpha: float, power: float) -> Gate:
         p=flips_p(len(paired.flips), paired.compared, evidence.noise),
         limit=f"fails from {limit.fail_from} flips on",
         alpha=limit.alpha,
-        drop=drop_of(GateName.FLIPS, evidence, alpha=alpha, power=power),
     )
 
 
-def _finished_paired(evidence: Evidence, alpha: float, power: float) -> Gate:
+def _finished_paired(evidence: Evidence, alpha: float) -> Gate:
     """Answers that only the baseline finished, gated as flips are."""
     paired, noise = _paired(evidence), evidence.unfinished_noise
     n = paired.compared + len(paired.unfinished)
@@ -215,11 +220,10 @@ def _finished_paired(evidence: Evidence, alpha: float, power: float) -> Gate:
         p=flips_p(paired.left_unfinished, n, noise),
         limit=f"fails from {limit.fail_from} answers on that only dcp=1 finished",
         alpha=limit.alpha,
-        drop=None,
     )
 
 
-_MEASURES: dict[GateName, Callable[[Evidence, float, float], Gate]] = {
+_MEASURES: dict[GateName, Callable[[Evidence, float], Gate]] = {
     GateName.RECORDED: _recorded,
     GateName.FINISHED_RECORDED: _finished_recorded,
     GateName.DROP: _drop,

@@ -8,6 +8,7 @@ made-up result. Numbers that JSON has no word for (NaN, infinities) leave as nul
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +20,13 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 
 # Number of the `run/show --json` contract; it changes when a field is renamed or removed.
 JSON_SCHEMA = 1
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def is_clean_commit(identity: str) -> bool:
+    """Whether an identity of code names exactly one state of it; `+dirty` and package versions do not."""
+    return _COMMIT.fullmatch(identity) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,11 @@ class Paired:
         return len(self.flips) - self.lost
 
 
+def is_flip(one: QuestionRecord, other: QuestionRecord) -> bool:
+    """Right in one, wrong in the other; what cannot be scored is no flip."""
+    return one.outcome.scored and other.outcome.scored and one.outcome is not other.outcome
+
+
 def pair(engine: Sample, baseline: Sample) -> Paired:
     """Compare question by question; a question that one of them was not asked, or whose request failed, has no
     pair."""
@@ -109,7 +114,7 @@ def pair(engine: Sample, baseline: Sample) -> Paired:
     scored = [two for two in answered if two.engine.outcome.scored and two.baseline.outcome.scored]
     return Paired(
         compared=len(scored),
-        flips=tuple(two for two in scored if two.engine.outcome is not two.baseline.outcome),
+        flips=tuple(two for two in scored if is_flip(two.engine, two.baseline)),
         unfinished=tuple(
             two for two in answered if two.engine.outcome.scored is not two.baseline.outcome.scored
         ),

@@ -90,6 +90,13 @@ def test_uncommitted_changes_are_asked_anew(job: Job, tmp_path: Path) -> None:
         assert launched(tmp_path / name) == [BASELINE, ENGINE]
 
 
+def test_a_broken_file_of_baselines_is_no_trouble_of_checks_that_read_none(job: Job, tmp_path: Path) -> None:
+    broken = tmp_path / "baselines.yaml"
+    broken.write_text("baselines: [")
+    (result,) = run(job, tmp_path / "a", references=broken)
+    assert result.outcome == "passed", result.message
+
+
 def test_a_check_without_a_module_is_an_error(job: Job, tmp_path: Path) -> None:
     (result,) = run(job, tmp_path / "a", checks={})
     assert (result.outcome, result.message) == ("error", "check parity is not implemented by this release")
