@@ -65,6 +65,17 @@ class InjectionError(TopologyError):
     """The shim was asked for what it cannot fake, or used outside its block or thread."""
 
 
+class UnknownNameError(TopologyError, AttributeError):
+    """A live topology or a mock worker was asked for a name that it does not have; `nearest` is one it has.
+
+    An AttributeError too, so that `hasattr` and `getattr` with a default mean what they mean elsewhere.
+    """
+
+    def __init__(self, message: str, *, nearest: str | None = None) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
 class EngineError(HarnessError):
     """An engine did not do its work. `detail` holds its last log lines."""
 

@@ -24,7 +24,9 @@ import pytest
 if TYPE_CHECKING:
     from harness.checks import CheckResult
     from harness.checks.session import JobSession
+    from harness.refengine.comm import WorldMaker
     from harness.suites import CheckSpec, Job
+    from harness.topology.marker import TopologyPoint
 
 CHECK_PROPERTY = "harness_check"
 DOORBELL = "HARNESS_DOORBELL_FD"
@@ -46,6 +48,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                     help="profile of the suite files to run (default: cpu)")  # fmt: skip
     group.addoption("--harness-catalogue", default=None, metavar="DIR",
                     help="folder that suite names are relative to (default: the nearest one named suites)")  # fmt: skip
+    group.addoption("--harness-target", default=None, metavar="NAME",
+                    help="what the tests look at: reference or sglang (default: the suite's first)")  # fmt: skip
+    group.addoption("--harness-excuse", action="append", default=[], nargs=2, metavar=("TEST", "REASON"),
+                    help="skip this test of the one file that is run, with the reason; may be repeated")  # fmt: skip
     group.addoption("--harness-matrix", action="append", default=[], metavar="NAME=VALUE",
                     help="only the matrix point with this value; may be repeated")  # fmt: skip
     group.addoption("--harness-fault", action="append", default=[], metavar="ID",
@@ -64,12 +70,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("harness.topology.marker")
+    config.pluginmanager.import_plugin("harness.topology.targets.plugin")
     if config.getoption("--harness-attempt-dir"):
         # A copy of stderr, made before pytest captures it: the executor asks for stacks when a deadline passed.
         faulthandler.register(signal.SIGUSR1, file=os.dup(2), all_threads=True)
     # An xdist worker inherits the variable, not the descriptor; its reports are rung for by its controller.
     if (descriptor := os.environ.get(DOORBELL)) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Doorbell(int(descriptor)), "harness-doorbell")
+
+
+@pytest.fixture(scope="session")
+def target(request: pytest.FixtureRequest) -> str:
+    """What the tests look at: `reference`, or the name of the package that this environment holds."""
+    given: str | None = request.config.getoption("--harness-target")
+    return given or "reference"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of an engine that its suite leaves out: skipped by name, so that the results show them."""
+    excused = dict(config.getoption("--harness-excuse"))
+    for item in items:
+        if (reason := excused.get(item.nodeid.partition("::")[2])) is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def dcp_world(request: pytest.FixtureRequest) -> WorldMaker:
+    """All ranks of a topology as threads: of the test's mark, or of sizes, `dcp_world(tp=4, dcp=2)`."""
+    from harness.refengine.comm import WorldMaker
+
+    point: TopologyPoint | None = getattr(request, "param", None)
+    return WorldMaker(None if point is None else point.config)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SuiteCollector | None:
@@ -98,17 +129,30 @@ class SuiteCollector(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         from harness.errors import HarnessError
-        from harness.suites import ProfileName, expand, load_suite
+        from harness.suites import ProfileName, expand, load_suite, parse_target
 
         profile = ProfileName(self.config.getoption("--harness-profile"))
+        given = self.config.getoption("--harness-target")
         try:
-            jobs = expand(load_suite(self.path, root=self._catalogue), profile)
+            target = None if given is None else parse_target(given)[0]
+            jobs = expand(load_suite(self.path, root=self._catalogue), profile, target=target)
         except HarnessError as error:
             raise self.CollectError(str(error)) from error
+        if refused := next(filter(None, map(_why_not_alone, jobs)), None):
+            raise self.CollectError(refused)
         wanted = _pairs(self.config.getoption("--harness-matrix"), option="--harness-matrix")
         for job in jobs:
             if all(str(job.matrix.get(name)) == value for name, value in wanted.items()):
                 yield JobCollector.from_parent(self, name=job.id, job=job)
+
+
+def _why_not_alone(job: Job) -> str | None:
+    """Why pytest on the suite file cannot run the job, or None."""
+    if job.source_tests is not None:
+        return f"{job.suite} runs the engine's own test files: harness run {job.suite} --source PATH"
+    if job.target not in job.targets:
+        return f"{job.suite} has no target {job.target} (it has {' and '.join(job.targets)})"
+    return None
 
 
 class JobCollector(pytest.Collector):

@@ -2,7 +2,18 @@
 
 from types import MappingProxyType
 
-from harness.checks import accuracy, active, batch, capacity, caps, decode_sanity, drained, parity, rows
+from harness.checks import (
+    accuracy,
+    active,
+    batch,
+    capacity,
+    caps,
+    decode_sanity,
+    drained,
+    parity,
+    rows,
+    sources,
+)
 from harness.checks.asks import Ask, QuestionAsk, RequestGroup
 from harness.checks.base import (
     Baseline,
@@ -16,6 +27,7 @@ from harness.checks.base import (
 CHECKS: MappingProxyType[str, Check] = MappingProxyType(
     {
         "active": active,
+        "sources": sources,
         "parity": parity,
         "batch": batch,
         "capacity": capacity,

@@ -34,7 +34,7 @@ def doctor(
     """
     from harness.cli.output import print_json, print_table
 
-    findings = [_python(), _torch(), _containment(), _ledger(reports), *_pools(pools)]
+    findings = [_python(), _torch(), _containment(), _ledger(reports), *_pools(pools), *_environments()]
     if as_json:
         lines = [{"what": f.what, "ok": f.ok, "found": f.found} for f in findings]
         print_json({"schema": 1, "findings": lines})
@@ -100,3 +100,20 @@ def _pools(pools: PoolsOption) -> list[Finding]:
         findings.append(Finding(what=f"pool {name}", ok=ok, found=pool.empty or " ".join(pool.devices)))
     findings.append(Finding(what="engine kinds", ok=True, found=", ".join(sorted(LAUNCHABLE))))
     return findings
+
+
+def _environments() -> list[Finding]:
+    """Only suites that look at a real engine need one, so a missing one is not red."""
+    from harness.environments import build_command, describe, is_current, list_environments
+
+    try:
+        found = list_environments()
+    except HarnessError as error:
+        return [Finding(what="sglang environments", ok=None, found=str(error))]
+    if not found:
+        return [Finding(what="sglang environments", ok=None, found=f"none: {build_command()}")]
+    current = ["; current" if is_current(environment) else "" for environment in found]
+    return [
+        Finding(what=environment.name, ok=True, found=describe(environment) + mark)
+        for environment, mark in zip(found, current, strict=True)
+    ]

@@ -13,7 +13,9 @@ from harness.cli.options import (
     PoolsOption,
     ProfileChoice,
     ProfileOption,
+    SourceOption,
     TagsOption,
+    TargetOption,
     TriggerOption,
 )
 
@@ -30,6 +32,7 @@ def list_suites(
     patterns: PatternsArgument,
     tags: TagsOption = None,
     trigger: TriggerOption = None,
+    target: TargetOption = None,
     catalogue: CatalogueOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,9 +41,11 @@ def list_suites(
     Example: harness list 'dcp/*' --tags smoke
     """
     from harness.cli.output import print_json, print_table
-    from harness.cli.selection import selected_suites
+    from harness.cli.selection import selected_suites, with_target
 
     suites = selected_suites(patterns, tags=tags, trigger=trigger, catalogue=catalogue)
+    if target is not None:
+        suites = with_target(suites, target)
     if as_json:
         print_json({"schema": 1, "suites": [_suite_json(suite) for suite in suites]})
         return
@@ -55,6 +60,7 @@ def _suite_json(suite: Suite) -> dict[str, Any]:
         "profiles": [profile.value for profile in suite.profiles],
         "tags": list(suite.tags),
         "triggers": list(suite.triggers),
+        "targets": [target.value for target in suite.targets],
         "upstream": suite.upstream,
     }
 
@@ -65,6 +71,8 @@ def plan(
     tags: TagsOption = None,
     trigger: TriggerOption = None,
     pool: PoolOption = None,
+    target: TargetOption = None,
+    source: SourceOption = None,
     catalogue: CatalogueOption = None,
     pools: PoolsOption = None,
     as_json: JsonOption = False,
@@ -75,11 +83,15 @@ def plan(
     """
     from harness.cli.output import print_json
     from harness.cli.selection import selected_jobs, why_not, working_pools
+    from harness.cli.targets import find_targets
     from harness.planning import plan as make_plan
 
-    jobs = selected_jobs(patterns, profile=profile, tags=tags, trigger=trigger, catalogue=catalogue)
+    targets = find_targets(target, source=source)
+    jobs = selected_jobs(
+        patterns, profile=profile, tags=tags, trigger=trigger, catalogue=catalogue, targets=targets
+    )
     ready = working_pools(pools, only=pool)
-    planned = make_plan(jobs, ready, cannot=_skipped_or(why_not(ready)))
+    planned = make_plan(jobs, ready, cannot=_skipped_or(why_not(ready, targets)))
     if as_json:
         cost = sum(line.gpu_minutes for line in planned)
         print_json({"schema": 1, "jobs": [_planned_json(line) for line in planned], "gpu_minutes": cost})
@@ -89,9 +101,7 @@ def plan(
 
 def _skipped_or(cannot: Callable[[Job], str | None]) -> Callable[[Job], str | None]:
     """A declared skip that holds keeps a job from running, as anything else does."""
-    return lambda job: (
-        cannot(job) if job.skip is None else f"skipped: {job.skip.reason} (until {job.skip.until})"
-    )
+    return lambda job: cannot(job) if job.left_out is None else f"skipped: {job.left_out}"
 
 
 def _planned_json(line: PlannedJob) -> dict[str, Any]:

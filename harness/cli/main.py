@@ -13,7 +13,7 @@ from typing import cast
 
 import typer
 
-from harness.cli import baseline, doctor, engine, evaluate, faults, listing, run, show, suites
+from harness.cli import baseline, doctor, engine, evaluate, faults, listing, ratchet, reads, run, show, suites
 from harness.cli.streams import ReaderGoneError, flush_streams, guard_streams
 from harness.errors import HarnessError, SourceError, SourceErrors, UsageError
 
@@ -34,7 +34,9 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(suites.app, name="suites")
 app.add_typer(engine.app, name="engine")
 app.add_typer(faults.app, name="faults")
+app.add_typer(reads.app, name="reads")
 app.add_typer(baseline.app, name="baseline")
+app.add_typer(ratchet.app, name="ratchet")
 
 # What a shell reports for a command that SIGINT ended.
 EXIT_INTERRUPT = 128 + signal.SIGINT

@@ -51,6 +51,16 @@ EngineArgOption = Annotated[
         help="Engine argument on top of the suite's, such as comm=gloo; repeatable.",
     ),
 ]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What tests look at: reference, sglang, or sglang@VERSION (default: the suite's first)."
+    ),
+]
+SourceOption = Annotated[
+    Path | None,
+    typer.Option(help="Test this checkout of SGLang; asks for --target sglang by itself."),
+]
 
 
 def timeout_seconds(given: str) -> float:

@@ -63,7 +63,7 @@ def check_reach(
 
 
 def _runs(job: Job, cannot: Callable[[Job], str | None]) -> bool:
-    return job.skip is None and cannot(job) is None
+    return job.left_out is None and cannot(job) is None
 
 
 def _why_missed(job: Job, cannot: Callable[[Job], str | None]) -> str | None:
@@ -72,8 +72,8 @@ def _why_missed(job: Job, cannot: Callable[[Job], str | None]) -> str | None:
         return "no engine"
     if all(engine.kind is not EngineKind.REFERENCE for engine in engines):
         return f"engine {engines[0].kind.value}"
-    if job.skip is not None:
-        return f"skipped: {job.skip.reason}"
+    if job.left_out is not None:
+        return f"skipped: {job.left_out}"
     return cannot(job)
 
 

@@ -17,13 +17,16 @@ from harness.cli.options import (
     ProfileChoice,
     ProfileOption,
     ReportsOption,
+    SourceOption,
     TagsOption,
+    TargetOption,
     TriggerOption,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from harness.cli.targets import Targets
     from harness.execution import RunOptions
     from harness.planning import ReadyPool
     from harness.suites import Job
@@ -36,6 +39,8 @@ def run(
     tags: TagsOption = None,
     trigger: TriggerOption = None,
     pool: PoolOption = None,
+    target: TargetOption = None,
+    source: SourceOption = None,
     fault: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,35 +78,46 @@ def run(
     """
     from harness.cli.overrides import known_engine_args, known_faults
     from harness.cli.places import reports_folder
-    from harness.cli.selection import selected_jobs, split_commas, working_pools
+    from harness.cli.selection import selected_jobs, split_commas, why_not, working_pools
+    from harness.cli.targets import find_targets
     from harness.execution import RunOptions
 
-    jobs = selected_jobs(patterns, profile=profile, tags=tags, trigger=trigger, catalogue=catalogue)
+    targets = find_targets(target, source=source)
+    jobs = selected_jobs(
+        patterns, profile=profile, tags=tags, trigger=trigger, catalogue=catalogue, targets=targets
+    )
     options = RunOptions(
         repeat=repeat,
         fail_fast=fail_fast,
         faults=known_faults(fault or []),
         engine_args=known_engine_args(split_commas(engine_arg or [])),
         engine_shas=_engine_shas(),
+        environments=targets.environments,
         fresh_baselines=fresh_baselines,
     )
     ready = working_pools(pools, only=pool)
-    _check_reach(jobs, ready, options=options)
+    cannot = why_not(ready, targets)
+    _check_reach(jobs, cannot, options=options)
     folder = reports_folder(reports)
     _check_places(folder, junit=junit, json=json)
-    record = _execute(jobs, ready, options=options, folder=folder, quiet=json == Path("-"))
-    code = _exit_code(
-        record, by_name=profile is not ProfileChoice.AUTO, require_all=require_all, allow_flaky=allow_flaky
-    )
+    record = _execute(jobs, ready, cannot, options=options, folder=folder, quiet=json == Path("-"))
+    named = {job.id for job in jobs} if profile is not ProfileChoice.AUTO else _of_target(jobs, targets)
+    code = _exit_code(record, named=named, require_all=require_all, allow_flaky=allow_flaky)
     raise typer.Exit(_report(record, junit=junit, json=json, code=code))
 
 
-def _check_reach(jobs: Sequence[Job], pools: Mapping[str, ReadyPool], *, options: RunOptions) -> None:
+def _of_target(jobs: Sequence[Job], targets: Targets) -> set[str]:
+    """The jobs that `--target` asks for by name: those that have it, or all where none of them has."""
+    if targets.asked is None:
+        return set()
+    return {job.id for job in jobs if targets.asked in job.targets} or {job.id for job in jobs}
+
+
+def _check_reach(jobs: Sequence[Job], cannot: Callable[[Job], str | None], *, options: RunOptions) -> None:
     """Refuse a fault that reaches no engine; name the jobs that a fault or an argument does not reach."""
     from harness.cli.overrides import check_reach
-    from harness.cli.selection import why_not
 
-    cannot, faults, args = why_not(pools), options.faults, options.engine_args
+    faults, args = options.faults, options.engine_args
     if missed := check_reach(jobs, cannot=cannot, faults=faults, engine_args=args):
         print(f"harness: {missed}", file=sys.stderr)
 
@@ -128,12 +144,17 @@ def _check_places(folder: Path, *, junit: Path | None, json: Path | None) -> Non
 
 
 def _execute(
-    jobs: list[Job], pools: dict[str, ReadyPool], *, options: RunOptions, folder: Path, quiet: bool
+    jobs: list[Job],
+    pools: dict[str, ReadyPool],
+    cannot: Callable[[Job], str | None],
+    *,
+    options: RunOptions,
+    folder: Path,
+    quiet: bool,
 ) -> RunRecord:
     from rich.console import Console
 
     from harness.cli.places import harness_sha
-    from harness.cli.selection import why_not
     from harness.execution import RunPaths, execute
     from harness.ledger import Ledger
     from harness.report import choose_view
@@ -149,7 +170,7 @@ def _execute(
             run_id=run_id,
             paths=RunPaths(reports=folder, run=run_id),
             view=choose_view(console),
-            cannot=why_not(pools),
+            cannot=cannot,
             options=options,
         )
 
@@ -175,8 +196,11 @@ def _report(record: RunRecord, *, junit: Path | None, json: Path | None, code: i
     return code
 
 
-def _exit_code(record: RunRecord, *, by_name: bool, require_all: bool, allow_flaky: bool) -> int:
+def _exit_code(record: RunRecord, *, named: set[str], require_all: bool, allow_flaky: bool) -> int:
+    """`named` are the jobs that were asked for by profile or target, and so must run."""
     from harness.verdict import Judged, Verdict, exit_code
 
-    judged = [Judged(verdict=job.verdict or Verdict.NOT_RUN, asked_by_name=by_name) for job in record.jobs]
+    judged = [
+        Judged(verdict=job.verdict or Verdict.NOT_RUN, asked_by_name=job.id in named) for job in record.jobs
+    ]
     return exit_code(judged, require_all=require_all, allow_flaky=allow_flaky, interrupted=record.interrupted)

@@ -6,6 +6,7 @@ engine offers no proof of what ran (`ServerInfo.ranks is None`), a check says `u
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +47,10 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:
-    """The live topology of one rank as it told it itself. `collectives` counts calls by group, then kind."""
+    """The live topology of one rank as it told it itself. `collectives` counts calls by group, then kind.
+
+    `sources` is what the rank told of where it reads its topology from, as JSON; None where it tells nothing of it.
+    """
 
     tp_rank: int
     pid: int
@@ -57,6 +61,7 @@ class RankInfo:
     kv_rows: int
     kv_rows_free: int
     kv_row_bytes: int
+    sources: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,6 +138,7 @@ def _rank_info(rank: dict[str, Any]) -> RankInfo:
         kv_rows=int(rank["kv_rows"]),
         kv_rows_free=int(rank["kv_rows_free"]),
         kv_row_bytes=int(rank["kv_row_bytes"]),
+        sources=rank.get("sources"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from harness.execution.command import Command, Launch, pytest_command
 from harness.execution.execute import execute
-from harness.execution.options import RunOptions
+from harness.execution.options import RunOptions, TargetEnvironment
 from harness.execution.paths import RunPaths
 
-__all__ = ["Command", "Launch", "RunOptions", "RunPaths", "execute", "pytest_command"]
+__all__ = ["Command", "Launch", "RunOptions", "RunPaths", "TargetEnvironment", "execute", "pytest_command"]

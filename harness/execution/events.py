@@ -8,7 +8,9 @@ What harness's own pytest plugin says travels in the user property `harness_chec
 {"name", "outcome", "message", "figures", "seconds"}; the figure `deadline` of an errored check names the
 deadline inside the job that passed.
 
-A report without `harness_check` is a plain pytest test and becomes a check named like the test.
+A report without `harness_check` is a plain pytest test and becomes a check named like the test. A subtest (of
+`unittest` or of the fixture `subtests`) is a check too, named after its test and its parameters; these are also
+its figure `subtest`.
 Failure rule: a line that cannot be understood is an `error` check, so it can never pass unseen.
 """
 
@@ -20,10 +22,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.verdict import RED_CHECKS, AskedQuestion, CheckOutcome, CheckRecord, decode_question
+from harness.verdict import (
+    RED_CHECKS,
+    SUBTEST_FIGURE,
+    AskedQuestion,
+    CheckOutcome,
+    CheckRecord,
+    decode_question,
+)
 
 # A traceback's message can hold a whole tensor; the log keeps all of it.
 MESSAGE_LIMIT = 4000
+
+# pytest's own and pytest-subtests' name for it, and the one that the class bears.
+SUBTEST_REPORTS = frozenset({"SubTestReport", "SubtestReport"})
+
+# Parameters of a subtest can be whole configurations; a name must fit a line.
+POINT_LIMIT = 160
 
 # What a line that is not as it should be can raise.
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -66,6 +81,8 @@ def read_event(line: bytes) -> list[CheckRecord]:
         kind = event.get("$report_type")
         if kind == "TestReport":
             return _test_report(event)
+        if kind in SUBTEST_REPORTS:
+            return [_subtest(event)]
         return _collect_report(event) if kind == "CollectReport" else []
     except UNREADABLE as error:
         return [_unreadable("report", line, error)]
@@ -101,7 +118,8 @@ def _test_report(event: Mapping[str, Any]) -> list[CheckRecord]:
     Reports of later phases repeat the properties, so those of the teardown are not read again.
     """
     said = [] if event["when"] == "teardown" else event.get("user_properties", ())
-    checks = [_said_check(value) for key, value in said if key == "harness_check"]
+    test = _tail(event["nodeid"])
+    checks = [_said_check(value, test=test) for key, value in said if key == "harness_check"]
     return checks + _unsaid(event, checks)
 
 
@@ -114,9 +132,29 @@ def _parsed(line: bytes) -> Any:
     return event
 
 
-def _said_check(said: Mapping[str, Any]) -> CheckRecord:
+def _subtest(event: Mapping[str, Any]) -> CheckRecord:
+    """One subtest. What its test does beyond it has a report of its own."""
+    context = event["_subtest.context"]
+    given = {str(key): str(value) for key, value in context["kwargs"].items()}
+    words = [
+        *([context["msg"]] if context["msg"] else []),
+        *(f"{key}={value}" for key, value in given.items()),
+    ]
+    point = ", ".join(words)
+    if len(point) > POINT_LIMIT:
+        point = point[: POINT_LIMIT - 1] + "…"
     return CheckRecord(
-        name=_text(said["name"]),
+        name=f"{_tail(event['nodeid'])} ({point})",
+        outcome=_outcome("call", event["outcome"], expected_failure="wasxfail" in event),
+        message=_message(event),
+        figures={SUBTEST_FIGURE: dict(given)},
+        seconds=_seconds(event.get("duration", 0.0)),
+    )
+
+
+def _said_check(said: Mapping[str, Any], *, test: str) -> CheckRecord:
+    return CheckRecord(
+        name=_text(said.get("name") or test),
         outcome=CheckOutcome(said["outcome"]),
         message=_text(said.get("message") or ""),
         figures=dict(said.get("figures") or {}),

@@ -79,9 +79,8 @@ def _set_aside(jobs: Sequence[Job], recorder: Recorder, cannot: Callable[[Job], 
     """The jobs that will run; those that are skipped or cannot run get their verdict here."""
     runnable = []
     for job in jobs:
-        if job.skip is not None:
-            until = f"{job.skip.reason} (until {job.skip.until})"
-            recorder.job_finished(JobProgress(job=job), skipped=until)
+        if job.left_out is not None:
+            recorder.job_finished(JobProgress(job=job), skipped=job.left_out)
         elif (reason := cannot(job)) is not None:
             recorder.job_finished(JobProgress(job=job), not_run=reason)
         else:

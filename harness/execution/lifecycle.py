@@ -147,7 +147,9 @@ class Attempt:
             deadline=passed_deadline(self.checks) or self.expired,
             interrupted=self.interrupted,
         )
-        return classify_attempt(checks=self.checks, declared=declared_checks(self.job), end=end)
+        excused = self.job.source_file.excused if self.job.source_file else ()
+        declared = declared_checks(self.job)
+        return classify_attempt(checks=self.checks, declared=declared, excused=excused, end=end)
 
     @property
     def seconds(self) -> float:

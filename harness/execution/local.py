@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from harness.containment import Contained, Containment
 from harness.errors import InfraError
-from harness.execution.command import Command, Launch, job_environment, pytest_command
+from harness.execution.command import Command, Launch, job_environment, job_folder, pytest_command
 from harness.execution.events import EventTail
 from harness.execution.lifecycle import Attempt
 from harness.execution.options import RunOptions
@@ -73,7 +73,7 @@ class LocalExecutor:
     def _spawn(self, launch: Launch, log: BinaryIO) -> Contained:
         return self.containment.spawn(
             self.command(launch),
-            cwd=self.options.cwd or Path.cwd(),
+            cwd=job_folder(launch) or self.options.cwd or Path.cwd(),
             env=job_environment(launch),
             stdout=log.fileno(),
             pass_fds=(launch.doorbell,),

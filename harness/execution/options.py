@@ -8,14 +8,28 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetEnvironment:
+    """Where jobs of one target run: the interpreter, what comes first on its path, and what it tests.
+
+    `label` names the package and its version (`sglang 0.5.18`) in every result. `source` is the checkout whose
+    own tests are run, None where the installed package is used.
+    """
+
+    python: Path
+    path: tuple[Path, ...]
+    label: str
+    source: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """`repeat` executes each job so often; `fail_fast` starts nothing new after the first red verdict.
 
     `faults` and `engine_args` (`name=value`) go to the engine under test. `engine_shas` says what an engine
     kind is known to be, for the record. `fresh_baselines` has dcp=1 asked anew, also what is in the cache;
     `gated_checks` is how many checks of the run share one allowance of false alarms. `cwd` is where jobs run
-    (default: here). Seconds: `grace_s` between SIGTERM and SIGKILL, `stacks_s` for processes to write their
-    stacks before SIGTERM.
+    (default: here). `environments` holds that of each target but the reference. Seconds: `grace_s` between
+    SIGTERM and SIGKILL, `stacks_s` for processes to write their stacks before SIGTERM.
     """
 
     repeat: int = 1
@@ -23,6 +37,7 @@ class RunOptions:
     faults: tuple[str, ...] = ()
     engine_args: tuple[str, ...] = ()
     engine_shas: Mapping[str, str] = field(default_factory=dict)
+    environments: Mapping[str, TargetEnvironment] = field(default_factory=dict)
     fresh_baselines: bool = False
     gated_checks: int = 1
     cwd: Path | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
 
@@ -63,7 +63,7 @@ class Recorder:
                 suite=job.suite,
                 profile=str(job.profile),
                 matrix=dict(job.matrix),
-                engine_sha=engine_sha(job, self.options.engine_shas),
+                engine_sha=engine_sha(job, self.options),
                 variant=variant(job, self.options),
             )
         self.view.run_started([_ticket(job) for job in jobs])
@@ -106,7 +106,7 @@ class Recorder:
             suite=job.suite,
             profile=str(job.profile),
             matrix=dict(job.matrix),
-            engine_sha=engine_sha(job, self.options.engine_shas),
+            engine_sha=engine_sha(job, self.options),
             verdict=verdict,
             reason=reason,
             attempts=tuple(attempts),
@@ -145,10 +145,12 @@ def _digest(job: Job) -> str:
     return digest.hexdigest()
 
 
-def engine_sha(job: Job, known: Mapping[str, str]) -> str | None:
-    """What the job's engine is known to be, by its kind."""
+def engine_sha(job: Job, options: RunOptions) -> str | None:
+    """What the job's engine is known to be, by its kind; for tests of a package, that package and its version."""
+    if (environment := options.environments.get(job.target)) is not None and job.target in job.targets:
+        return environment.label
     tested = job.engine or job.decode
-    return None if tested is None else known.get(tested.kind.value)
+    return None if tested is None else options.engine_shas.get(tested.kind.value)
 
 
 def gpu_minutes(attempt: AttemptRecord) -> float:

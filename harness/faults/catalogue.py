@@ -192,6 +192,14 @@ FAULTS: dict[str, Fault] = {
             seams=("page-rows",),
             module="free_partial",
         ),
+        # Where topology is read from.
+        Fault(
+            id="ps-early",
+            title="a worker's state takes its DCP size and rank from the live source before groups are up",
+            source="sgl-project/sglang#33925",
+            seams=("worker-state",),
+            module="ps_early",
+        ),
         # Heads and positions.
         Fault(
             id="head-order",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from harness.planning.pools import ReadyPool
-from harness.suites import Job
+from harness.suites import Job, Target
 
 
 def devices_needed(job: Job) -> int:
@@ -27,15 +28,18 @@ def cannot_run(
     *,
     launchable: Collection[str],
     checks: Collection[str],
+    environments: Mapping[str, str | None] = MappingProxyType({}),
 ) -> str | None:
     """Every reason why this release cannot run the job here, in one line; None when it can.
 
-    `launchable` are the engine kinds, `checks` the check names that this release implements.
+    `launchable` are the engine kinds, `checks` the check names that this release implements. `environments`
+    says of each target that needs one why its environment cannot be used, None when it can.
     """
     reasons = [
         *_no_pool(job, pools.values()),
         *(["a pair of prefill and decode engines cannot be launched by this release"] if job.decode else []),
-        *([f"virtual environment {job.python} cannot be used by this release"] if job.python else []),
+        *_no_target(job, environments),
+        *_no_source(job),
         *(
             f"engine kind {kind} cannot be launched by this release"
             for kind in _engine_kinds(job)
@@ -48,6 +52,29 @@ def cannot_run(
         ),
     ]
     return "; ".join(reasons) or None
+
+
+def _no_target(job: Job, environments: Mapping[str, str | None]) -> list[str]:
+    """Why the job cannot look at its target here, or nothing."""
+    if job.python is not None and job.python not in list(Target):
+        return [f"virtual environment {job.python} cannot be used by this release"]
+    if job.target not in job.targets:
+        return [f"the suite has no target {job.target} (it has {' and '.join(job.targets)})"]
+    if job.target is Target.REFERENCE:
+        return []
+    why = environments.get(job.target, f"there is no environment for {job.target}")
+    return [] if why is None else [why]
+
+
+def _no_source(job: Job) -> list[str]:
+    """Why a suite of the engine's own tests has nothing to run, or nothing."""
+    if job.source_file is not None:
+        return [job.source_file.missing] if job.source_file.missing else []
+    if job.source_tests is None:
+        return []
+    return [
+        f"the tests come from a checkout of the engine: harness run {job.suite} --source PATH",
+    ]
 
 
 def _engine_kinds(job: Job) -> list[str]:

@@ -18,7 +18,7 @@ import torch
 
 from harness.errors import UsageError
 from harness.refengine.comm import Comms, Plumbing, make_communicators
-from harness.refengine.config import Device, EngineConfig
+from harness.refengine.config import EngineConfig
 from harness.refengine.mailbox import Mailbox
 from harness.refengine.outputs import Outputs
 from harness.refengine.process import introduce
@@ -26,12 +26,15 @@ from harness.refengine.requests import Abort, Control, GenerateRequest, Progress
 from harness.refengine.runner import ModelRunner
 from harness.refengine.scheduler import Limits, Scheduler
 from harness.refengine.tokenizer import EOS_ID
+from harness.refengine.worker_state import live_state, told_sources, worker_state
 from harness.topology import (
-    ParallelState,
+    EarlyRead,
     dcp_groups,
+    early_reads,
     get_parallel,
     group_of,
     install_parallel,
+    record_reads,
     tp_groups,
 )
 from harness.topology.state import KINDS
@@ -43,19 +46,19 @@ def run_rank(
     """Serve as TP rank `rank` until killed. Raises UsageError where the model cannot be held."""
     introduce(f"rank {rank}/{config.tp} tp{config.tp} dcp{config.dcp}")
     torch.set_num_threads(1)
-    parallel = config.parallel()
-    state = ParallelState.from_config(
-        parallel, tp_rank=rank, gpu_id=rank if config.device is Device.CUDA else None
-    )
-    comms = make_communicators(config, rank=rank, plumbing=plumbing)
-    groups = {"tp": group_of(tp_groups(parallel), rank)}
-    if config.dcp > 1:
-        groups["dcp"] = group_of(dcp_groups(parallel), rank)
-    install_parallel(state, groups)
-    runner = ModelRunner(config, comms=comms, parallel=state)
     mailbox = Mailbox(pipe)
-    loop = RankLoop(config, comms=comms, runner=runner, mailbox=mailbox, faults=faults)
-    comms.tp.barrier()
+    with record_reads() as reads:
+        state = worker_state(config, rank)
+        comms = make_communicators(config, rank=rank, plumbing=plumbing)
+        parallel = config.parallel()
+        groups = {"tp": group_of(tp_groups(parallel), rank)}
+        if config.dcp > 1:
+            groups["dcp"] = group_of(dcp_groups(parallel), rank)
+        install_parallel(live_state(config, comms), groups)
+        runner = ModelRunner(config, comms=comms, parallel=state)
+        loop = RankLoop(config, comms=comms, runner=runner, mailbox=mailbox, faults=faults)
+        comms.tp.barrier()
+    loop.early_reads = early_reads(reads)
     mailbox.send({"type": Said.READY, "pid": os.getpid()})
     while True:
         loop.step()
@@ -78,6 +81,8 @@ class RankLoop:
         self.runner = runner
         self.mailbox = mailbox
         self.faults = list(faults)
+        # What was read of the live topology before it was installed; known once the rank is ready.
+        self.early_reads: list[EarlyRead] = []
         self.num_steps = 0
         self.scheduler = Scheduler(
             Limits(
@@ -169,6 +174,7 @@ class RankLoop:
                 "tp_rank": self.comms.tp.rank,
                 "pid": os.getpid(),
                 "topology": live_topology(),
+                "sources": told_sources(self.config, self.runner.parallel, self.early_reads),
                 "collectives": {group.name: dict(group.counts) for group in (self.comms.tp, self.comms.dcp)},
                 "kv_rows": pool.rows,
                 "kv_rows_free": pool.num_free_rows,

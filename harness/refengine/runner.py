@@ -36,14 +36,15 @@ _MERGES: dict[DcpCommBackend, Merge] = {DcpCommBackend.AG_RS: merge_ag_rs, DcpCo
 
 
 class ModelRunner:
-    """`model` is the shape, `model_sha256` the hash of its checkpoint, `pool` this rank's KV, `capacity` what
-    the DCP group holds, `row_bytes` of one row.
+    """`parallel` is this worker's state (ps), `model` the shape, `model_sha256` the hash of its checkpoint, `pool`
+    this rank's KV, `capacity` what the DCP group holds, `row_bytes` of one row.
 
     Raises UsageError where the model does not divide over the topology or the budget holds no page.
     """
 
     def __init__(self, config: EngineConfig, *, comms: Comms, parallel: ParallelState) -> None:
         served = resolve_model(config.model)
+        self.parallel = parallel
         self.model = served.config
         self.model_sha256 = served.sha256
         check_model_topology(self.model, config.parallel())

@@ -20,10 +20,12 @@ from harness.report.board import Board, Lane
 from harness.report.wording import (
     attempt_style,
     check_style,
+    count_tests,
     devices,
     duration,
     first_line,
     look,
+    target_label,
     told_by,
     what_it_says,
 )
@@ -87,11 +89,10 @@ class PlainView:
             )
             how = look(job)
             said = Text(how.word.upper(), style=how.style)
-            tests = (
-                f"{lane.finished_checks:,} tests" if lane.finished_checks and not lane.ticket.checks else ""
-            )
+            tests = count_tests(job.last_checks) if not lane.ticket.checks else ""
             why = "" if told else first_line(job.reason)
-            self._say(job.id, said, "; ".join(filter(None, [why, tests])), seconds=job.seconds or None)
+            on = target_label(job.engine_sha) if job.attempts else ""
+            self._say(job.id, said, "; ".join(filter(None, [why, tests, on])), seconds=job.seconds or None)
 
     def close(self) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ from harness.report.wording import (
     WAITING,
     attempt_style,
     check_style,
+    count_tests,
     devices,
     duration,
     first_line,
@@ -27,6 +28,7 @@ from harness.report.wording import (
     option_values,
     printable,
     reproduce,
+    target_label,
     told_by,
     what_it_says,
 )
@@ -101,7 +103,8 @@ def render_summary(run: RunRecord, *, width: int | None = None) -> Text:
     jobs = sorted(run.jobs, key=lambda job: (_ORDER.index(job.verdict), job.suite, job.profile))
     lines = [_first_line(run)]
     for job in jobs:
-        lines += [Text(), *_lines(job, [*_attempts(job), *_checks(job), *_ending(job, run)], width)]
+        facts = [*_target(job), *_attempts(job), *_checks(job), *_ending(job, run)]
+        lines += [Text(), *_lines(job, facts, width)]
     return Text("\n").join(lines)
 
 
@@ -170,6 +173,12 @@ def _identity(job: JobRecord) -> Iterator[_Fact]:
         yield _Fact(label=_dim("engine"), text=Text(printable(job.engine_sha)))
 
 
+def _target(job: JobRecord) -> Iterator[_Fact]:
+    """Which package its tests looked at, and in which version: the same words mean another thing in another one."""
+    if job.attempts and (label := target_label(job.engine_sha)):
+        yield _Fact(label=_dim("target"), text=Text(label))
+
+
 def _attempts(job: JobRecord, *, all_of_them: bool = False) -> Iterator[_Fact]:
     """Every attempt where there was more than one: a retry never erases the first failure."""
     if len(job.attempts) < 2 and not all_of_them:
@@ -208,10 +217,12 @@ def _listed(job: JobRecord) -> Iterator[CheckRecord]:
     if len(checks) <= _LISTED_CHECKS:
         yield from checks
         return
-    passed = sum(check.outcome is CheckOutcome.PASSED for check in checks)
-    if passed:
-        yield CheckRecord(name="checks", outcome=CheckOutcome.PASSED, message=f"{passed:,} passed")
-    others = [check for check in checks if check.outcome is not CheckOutcome.PASSED]
+    quiet = [check for check in checks if check.outcome is CheckOutcome.PASSED and not check.message]
+    if quiet:
+        yield CheckRecord(name="checks", outcome=CheckOutcome.PASSED, message=count_tests(quiet))
+    told = [check for check in checks if check not in quiet]
+    others = [check for check in told if check.outcome is not CheckOutcome.PASSED]
+    yield from (check for check in told if check.outcome is CheckOutcome.PASSED)
     yield from others[:_LISTED_CHECKS]
     if len(others) > _LISTED_CHECKS:
         rest = f"{len(others) - _LISTED_CHECKS:,} more did not pass: see the log"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.suites import Target
 from harness.verdict import (
     JSON,
     OPEN_CHECKS,
@@ -21,7 +23,7 @@ from harness.verdict import (
     CheckRecord,
     JobRecord,
     Verdict,
-    finding,
+    findings,
 )
 
 # C0 without tab and newline, DEL, C1, and the marks that reorder text (bidi controls).
@@ -135,9 +137,28 @@ def devices(names: Sequence[str]) -> str:
     return " ".join([*spans, *others])
 
 
+def target_label(engine_sha: str | None) -> str:
+    """`sglang 0.5.18` where a job's tests looked at a package; empty where an engine was launched, which is known
+    by the commit of its code."""
+    name = (engine_sha or "").partition(" ")[0]
+    return printable(engine_sha or "") if name in list(Target) else ""
+
+
+def count_tests(checks: Iterable[CheckRecord]) -> str:
+    """`17 passed, 18 subtests, 1 failed`: tests and subtests of pytest files, which are too many to be listed."""
+    counts: Counter[str] = Counter()
+    for check in checks:
+        passed = check.outcome is CheckOutcome.PASSED
+        counts["subtests" if check.is_subtest and passed else check.outcome.value] += 1
+    if counts["subtests"] == 1:
+        counts["subtest"] = counts.pop("subtests")
+    order = ["passed", "subtests", "subtest", *(outcome.value for outcome in CheckOutcome)]
+    return ", ".join(f"{counts[word]:,} {word}" for word in dict.fromkeys(order) if counts[word])
+
+
 def told_by(checks: Sequence[CheckRecord], reason: str) -> bool:
     """Whether `reason` only quotes these checks, so that whoever shows them need not show it."""
-    told = "; ".join(finding(check) for check in checks if check.outcome in RED_CHECKS | OPEN_CHECKS)
+    told = "; ".join(findings(check for check in checks if check.outcome in RED_CHECKS | OPEN_CHECKS))
     return bool(told) and reason.endswith(told)
 
 

@@ -19,11 +19,12 @@ from harness.suites.check_params import (
     OwnProbe,
     ParityParams,
     RowsParams,
+    SourcesParams,
 )
 from harness.suites.diagnose import describe
 from harness.suites.durations import parse_duration, show_duration
 from harness.suites.engine_args import ArgValue
-from harness.suites.jobs import Job, expand, job_id
+from harness.suites.jobs import Job, SourceFile, expand, job_id
 from harness.suites.loader import check_catalogue, load_catalogue, load_suite
 from harness.suites.model import (
     Baseline,
@@ -36,12 +37,15 @@ from harness.suites.model import (
     RouterSpec,
     Skip,
     SourceSpec,
+    SourceTests,
     SuiteFile,
 )
 from harness.suites.reference_args import parse_reference_arg
 from harness.suites.schema import json_schema
 from harness.suites.select import select
+from harness.suites.source_tests import read_source_tests, source_jobs
 from harness.suites.suite import Catalogue, Suite, SuitePoint
+from harness.suites.targets import Target, parse_target
 from harness.suites.yaml_marks import MarkedDict, MarkedList, load_yaml, mark_at, parse_yaml
 
 __all__ = [
@@ -72,10 +76,14 @@ __all__ = [
     "RouterSpec",
     "RowsParams",
     "Skip",
+    "SourceFile",
     "SourceSpec",
+    "SourceTests",
+    "SourcesParams",
     "Suite",
     "SuiteFile",
     "SuitePoint",
+    "Target",
     "check_catalogue",
     "describe",
     "expand",
@@ -87,8 +95,11 @@ __all__ = [
     "mark_at",
     "parse_duration",
     "parse_reference_arg",
+    "parse_target",
     "parse_yaml",
+    "read_source_tests",
     "select",
     "show_duration",
+    "source_jobs",
     "suite_files",
 ]

@@ -29,6 +29,10 @@ class ActiveParams(CheckParams):
     dcp: Size
 
 
+class SourcesParams(CheckParams):
+    """Seed, per-worker state and live topology of every rank say the same; nothing to set."""
+
+
 class ParityParams(CheckParams):
     """Greedy answers equal the baseline's, one request at a time, over prompts of `lengths` tokens."""
 
@@ -137,6 +141,7 @@ class DecodeSanityParams(CheckParams):
 
 CHECK_PARAMS: dict[str, type[CheckParams]] = {
     "active": ActiveParams,
+    "sources": SourcesParams,
     "parity": ParityParams,
     "batch": BatchParams,
     "capacity": CapacityParams,

@@ -83,8 +83,20 @@ def _check_regex(value: str) -> str:
     return value
 
 
+def _check_source_path(value: str) -> str:
+    """A path below the root of a source: no way leads out of it, and only Python files are tests."""
+    parts = value.split("/")
+    if not value.endswith(".py") or "" in parts or ".." in parts or "**" in parts:
+        raise ValueError(
+            f"{show(value)} is no test file of a source; allowed: a path or glob below its root that ends in .py, "
+            "such as test/registered/dcp/test_*.py"
+        )
+    return value
+
+
 Regex = Annotated[Text, AfterValidator(_check_regex)]
 Slug = Annotated[str, Strict(), StringConstraints(pattern=_SLUG, max_length=100)]
+SourcePath = Annotated[Text, AfterValidator(_check_source_path)]
 Sizes = Annotated[tuple[Count, ...], Field(min_length=1, max_length=1000)]
 
 ArgName = Annotated[

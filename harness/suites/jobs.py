@@ -7,14 +7,30 @@ the same suite and day always give the same jobs in the same order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path, PurePosixPath
 
 from harness.suites.check_list import CheckSpec
 from harness.suites.matrix import MatrixValue, written
-from harness.suites.model import EngineSpec, Needs, Profile, ProfileName, RouterSpec, Skip
+from harness.suites.model import EngineSpec, Needs, Profile, ProfileName, RouterSpec, Skip, SourceTests
 from harness.suites.suite import Suite, SuitePoint
+from harness.suites.targets import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A test file of an engine's source that a job runs; `path` is relative to the source's root.
+
+    `excused` are its tests that the suite leaves out, with reasons; `left_out` says why the suite does not want
+    the file at all, `missing` why this source cannot give it. `sha256` is that of its text.
+    """
+
+    path: str
+    sha256: str = ""
+    excused: Mapping[str, str] = field(default_factory=dict)
+    left_out: str | None = None
+    missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +39,8 @@ class Job:
 
     `engine` is None for suites of plain tests and for PD pairs, which have `prefill` and `decode`; `baseline`
     is the same launch in the baseline's layout (of `decode` for a pair). `skip` is set only while it holds.
+    `target` is what its tests look at, one of the suite's `targets` unless the user asked for another. A suite
+    with `source_tests` has one job for each `source_file` once a source is known (`source_jobs`).
     """
 
     id: str
@@ -45,6 +63,17 @@ class Job:
     router: RouterSpec | None = None
     env: Mapping[str, str]
     python: str | None
+    targets: tuple[Target, ...] = (Target.REFERENCE,)
+    target: Target = Target.REFERENCE
+    source_tests: SourceTests | None = None
+    source_file: SourceFile | None = None
+
+    @property
+    def left_out(self) -> str | None:
+        """Why the suite itself does not want the job to run, as a phrase; None when it does."""
+        if self.skip is not None:
+            return f"{self.skip.reason} (until {self.skip.until})"
+        return None if self.source_file is None else self.source_file.left_out
 
     @property
     def catalogue(self) -> Path:
@@ -52,14 +81,17 @@ class Job:
         return self.suite_path.parents[len(PurePosixPath(self.suite).parts) - 1]
 
 
-def expand(suite: Suite, profile: ProfileName, *, today: date | None = None) -> list[Job]:
+def expand(
+    suite: Suite, profile: ProfileName, *, target: Target | None = None, today: date | None = None
+) -> list[Job]:
     """The jobs of `suite` under `profile`, one per matrix point; none if the suite lacks the profile.
 
+    `target` is what the user asked for, also of a suite that has it not; without it the suite's first counts.
     `today` (UTC by default) decides whether a declared skip still holds: it does through its last day.
     """
     day = today or datetime.now(UTC).date()
     return [
-        _job(suite, point, profile, point.file.profiles.by_name()[profile], day)
+        _job(suite, point, point.file.profiles.by_name()[profile], profile=profile, target=target, day=day)
         for point in suite.points
         if profile in point.file.profiles.by_name()
     ]
@@ -71,29 +103,34 @@ def job_id(suite: str, profile: ProfileName, matrix: Mapping[str, MatrixValue]) 
     return f"{suite}@{profile.value}" + (f"[{point}]" if point else "")
 
 
-def _job(suite: Suite, point: SuitePoint, name: ProfileName, profile: Profile, day: date) -> Job:
+def _job(
+    suite: Suite, point: SuitePoint, how: Profile, *, profile: ProfileName, target: Target | None, day: date
+) -> Job:
     file = point.file
     return Job(
-        id=job_id(suite.name, name, point.matrix),
+        id=job_id(suite.name, profile, point.matrix),
         suite=suite.name,
         suite_path=suite.path,
-        profile=name,
+        profile=profile,
         matrix=point.matrix,
-        needs=profile.needs,
-        estimate_s=profile.estimate,
-        timeout_s=profile.timeout,
-        launch_timeout_s=profile.launch_timeout,
-        engine=profile.engine,
-        baseline=_baseline(point, profile),
-        checks=point.checks[name],
+        needs=how.needs,
+        estimate_s=how.estimate,
+        timeout_s=how.timeout,
+        launch_timeout_s=how.launch_timeout,
+        engine=how.engine,
+        baseline=_baseline(point, how),
+        checks=point.checks[profile],
         tests=point.tests,
         tags=file.tags,
         skip=file.skip if file.skip and day <= file.skip.until else None,
-        prefill=profile.prefill,
-        decode=profile.decode,
-        router=profile.router,
+        prefill=how.prefill,
+        decode=how.decode,
+        router=how.router,
         env=file.env,
         python=file.python,
+        targets=file.all_targets,
+        target=target or file.all_targets[0],
+        source_tests=file.source_tests,
     )
 
 

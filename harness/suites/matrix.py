@@ -26,7 +26,9 @@ MAX_POINTS = 256
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}\n]*)\}")
 # What names or files a suite is the same at every point, so variables mean nothing there.
-_FIXED = frozenset({"extends", "matrix", "summary", "owners", "tags", "triggers", "upstream", "skip"})
+_FIXED = frozenset(
+    {"extends", "matrix", "summary", "owners", "tags", "triggers", "upstream", "skip", "targets"}
+)
 
 
 @dataclass(slots=True)

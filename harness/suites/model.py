@@ -7,11 +7,12 @@ classes know shapes and units only: what spans several keys is in `rules`, place
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.suites.fields import Args, Day, Env, Flag, Model, Seconds, Size, Slug, Text
+from harness.suites.fields import Args, Day, Env, Flag, Model, Seconds, Size, Slug, SourcePath, Text
+from harness.suites.targets import Target, default_targets
 from harness.topology import ParallelConfig
 
 
@@ -173,6 +174,22 @@ class Skip(Model):
     until: Day
 
 
+class LeftOut(Model):
+    """One of the engine's test files, or one test of it, that a suite does not run, and why."""
+
+    file: SourcePath
+    test: Text | None = None
+    reason: Text
+
+
+class SourceTests(Model):
+    """The engine's own test files: those of its source that match and that upstream runs on such machines."""
+
+    files: Annotated[tuple[SourcePath, ...], Field(min_length=1)]
+    registered: Literal["cpu", "cuda", "amd", "npu", "xpu", "musa", "mlx"] = "cpu"
+    exclude: tuple[LeftOut, ...] = ()
+
+
 class SuiteFile(Model):
     """A suite file at one matrix point. `checks` is validated apart, profile by profile (`check_params`)."""
 
@@ -185,8 +202,15 @@ class SuiteFile(Model):
     upstream: Text | None = None
     env: Env = Field(default_factory=dict)
     python: Slug | None = None
+    targets: Annotated[tuple[Target, ...], Field(min_length=1)] | None = None
     profiles: Profiles
     baseline: Baseline | None = None
     checks: tuple[Any, ...] = ()
     tests: tuple[Text, ...] = ()
+    source_tests: SourceTests | None = None
     skip: Skip | None = None
+
+    @property
+    def all_targets(self) -> tuple[Target, ...]:
+        """As written, else the one that goes with the suite's environment; the first is the default."""
+        return self.targets or default_targets(self.python)

@@ -28,9 +28,10 @@ from harness.suites.reference_args import (
     REFERENCE_PAGE_SIZE,
     check_reference_arg,
 )
+from harness.suites.targets import Target
 from harness.suites.wording import Location
 from harness.suites.yaml_marks import MarkedDict
-from harness.topology import KVLayout
+from harness.topology import KVLayout, Platform, require_platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,46 @@ def check_suite(suite: SuiteFile) -> Iterator[Finding]:
     profiles = suite.profiles.by_name()
     if not profiles:
         yield Finding(("profiles",), "there is no profile; allowed: cpu, gpu, or both")
-    if not suite.checks and not suite.tests:
-        yield Finding((), "there is nothing to run; allowed: checks, tests, or both")
+    if not suite.checks and not suite.tests and not suite.source_tests:
+        yield Finding((), "there is nothing to run; allowed: checks, tests or both, or source_tests")
     for name, profile in profiles.items():
         yield from _below(("profiles", name.value), _check_profile(name, profile, checks=bool(suite.checks)))
     if suite.baseline:
         yield from _check_baseline(suite, profiles)
+    yield from _check_targets(suite)
+    if suite.source_tests:
+        yield from _check_source_tests(suite)
+
+
+def _check_targets(suite: SuiteFile) -> Iterator[Finding]:
+    if suite.targets is None:
+        return
+    if len(set(suite.targets)) != len(suite.targets):
+        yield Finding(("targets",), "names a target twice; allowed: each once")
+    if suite.checks and suite.targets != (Target.REFERENCE,):
+        yield Finding(
+            ("targets",), "stands beside checks, which look at an engine; allowed: targets of tests"
+        )
+    if suite.python is not None and set(suite.targets) != {suite.python}:
+        message = f"every job of python: {suite.python} runs in that environment; allowed: leaving one of the two out"
+        yield Finding(("targets",), message)
+
+
+def _check_source_tests(suite: SuiteFile) -> Iterator[Finding]:
+    if suite.checks or suite.tests:
+        yield Finding(
+            ("source_tests",), "stands beside checks or tests; allowed: a suite of its own", on_key=True
+        )
+    if Target.REFERENCE in suite.all_targets:
+        yield Finding(
+            ("source_tests",),
+            "are those of an engine; allowed: with its environment, python: sglang",
+            on_key=True,
+        )
+    for name, profile in suite.profiles.by_name().items():
+        for key in profile.engines:
+            message = "stands beside source_tests, which launch what they need"
+            yield Finding(("profiles", name.value, key), message, on_key=True)
 
 
 def check_parts(tree: MarkedDict, wrong: Collection[Location]) -> Iterator[Finding]:
@@ -75,7 +110,7 @@ def check_parts(tree: MarkedDict, wrong: Collection[Location]) -> Iterator[Findi
             continue
         for engine in ((*profile, key) for key in ("engine", "prefill", "decode")):
             if right(*engine):
-                yield from _below(engine, _check_engine(EngineSpec.model_validate(_get(tree, engine))))
+                yield from _below(engine, _check_engine(EngineSpec.model_validate(_get(tree, engine)), name))
             elif right(*engine, "parallel"):
                 layout = ParallelSpec.model_validate(_get(tree, (*engine, "parallel")))
                 yield from _below(engine, _check_layout(layout))
@@ -96,7 +131,7 @@ def _below(prefix: Location, findings: Iterable[Finding]) -> Iterator[Finding]:
 def _check_profile(name: ProfileName, profile: Profile, *, checks: bool) -> Iterator[Finding]:
     yield from _check_shape(profile, needs_engine=checks)
     for key, engine in profile.engines.items():
-        yield from _below((key,), _check_engine(engine))
+        yield from _below((key,), _check_engine(engine, name))
     yield from _check_needs(name, profile)
     yield from _check_deadlines(profile)
 
@@ -130,13 +165,25 @@ def _check_layout(parallel: ParallelSpec) -> Iterator[Finding]:
         yield Finding(("parallel",), str(error))
 
 
-def _check_engine(engine: EngineSpec) -> Iterator[Finding]:
+def _check_engine(engine: EngineSpec, profile: ProfileName) -> Iterator[Finding]:
     broken = list(_check_layout(engine.parallel))
     yield from broken
     if engine.kind is EngineKind.REFERENCE and not broken:
         yield from _check_reference(engine)
+    if engine.kind is EngineKind.SGLANG and profile is ProfileName.CPU and not broken:
+        yield from _check_on_cpu(engine)
     if engine.source:
         yield from _check_source(engine.source)
+
+
+def _check_on_cpu(engine: EngineSpec) -> Iterator[Finding]:
+    """A cpu profile asks for a layout that this engine builds only on other platforms."""
+    version = engine.source.version if engine.source else None
+    target = f"{engine.kind}@{version}" if version else engine.kind.value
+    try:
+        require_platform(engine.parallel.config(), platform=Platform.CPU, target=target)
+    except TopologyError as error:
+        yield Finding(("parallel", "dcp"), str(error))
 
 
 def _check_reference(engine: EngineSpec) -> Iterator[Finding]:

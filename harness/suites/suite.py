@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.suites.check_list import CheckSpec
 from harness.suites.matrix import MatrixValue
 from harness.suites.model import Profile, ProfileName, Skip, SuiteFile
+from harness.suites.targets import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,11 @@ class Suite:
     def upstream(self) -> str | None:
         """The test of the engine's repository that this suite stands for; selection accepts it as a name."""
         return self.file.upstream
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What its tests can look at; the first is the default."""
+        return self.file.all_targets
 
     @property
     def profiles(self) -> dict[ProfileName, Profile]:

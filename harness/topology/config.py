@@ -6,7 +6,9 @@ rule is checked by `__post_init__` with a `TopologyError` (not an assertion, whi
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from harness.errors import TopologyError
 
@@ -22,6 +24,16 @@ def require_divides(*, total: int, total_name: str, part: int, part_name: str, r
     """Raise TopologyError where `part` does not divide `total`; the message names both and the rule."""
     if total % part:
         raise TopologyError(f"{total_name} {total} is not divisible by {part_name} {part}: {rule}")
+
+
+def require_fields(what: str, names: Collection[str], found: object) -> dict[str, Any]:
+    """The values of exactly these fields, as JSON gave them. Raises TopologyError naming what is missing or odd."""
+    if not isinstance(found, Mapping):
+        raise TopologyError(f"{what} is {found!r}, but must be a mapping of {', '.join(names)}")
+    if unlike := [name for name in (*names, *found) if (name in names) != (name in found)]:
+        fault = "lacks" if unlike[0] in names else "has an unknown"
+        raise TopologyError(f"{what} {fault} {unlike[0]}; its fields are {', '.join(names)}")
+    return dict(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +65,11 @@ class ParallelConfig:
             )
         self._check_attention()
         self._check_experts()
+
+    @classmethod
+    def from_json(cls, values: object) -> ParallelConfig:
+        """The config that an engine told, field by field; the inverse of `dataclasses.asdict`."""
+        return cls(**require_fields("a seed", [field.name for field in fields(cls)], values))
 
     @property
     def attn_dp_size(self) -> int:

@@ -2,18 +2,24 @@
 
 A rank installs its state and its process groups once they are up, and uninstalls them at exit. Reads are safe
 (DCP fields answer "off" while no DCP group is up) or loud (NoGroupError). Inside `inject()` the injected
-topology answers instead, and nothing can be installed.
+topology answers instead, and nothing can be installed. `reads.record_reads()` hears of every read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
 
 from harness.errors import InjectionError, NoGroupError, TopologyError
+from harness.topology import reads
 from harness.topology.injections import Injection, current, require_inside
+from harness.topology.names import unknown_name
 from harness.topology.state import ParallelState
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +35,36 @@ class Snapshot:
         return self.state if "dcp" in self.groups else None
 
 
-class _Loud:
-    """A field of the worker's ParallelState, read loudly under its own name."""
+class live_read(Generic[T]):
+    """A name of the live topology: answered anew at each read, and noted where reads are recorded."""
+
+    def __init__(self, answer: Callable[[Any], T]) -> None:
+        self.answer = answer
+        self.__doc__ = answer.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, live: LiveParallel, owner: type) -> int:
-        value: int = getattr(live.state, self.name)
+    @overload
+    def __get__(self, live: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, live: LiveParallel, owner: type) -> T: ...
+    def __get__(self, live: LiveParallel | None, owner: type) -> Self | T:
+        if live is None:
+            return self
+        if not reads.recordings:
+            return self.answer(live)
+        return reads.observe(self.name, lambda: self.answer(live), phase=live.phase())
+
+
+class _Field(live_read[int]):
+    """A field of the worker's ParallelState, read loudly under its own name."""
+
+    def __init__(self) -> None:
+        super().__init__(self._field)
+
+    def _field(self, live: LiveParallel) -> int:
+        value: int = getattr(live.installed_state(), self.name)
         return value
 
 
@@ -49,31 +77,68 @@ class LiveParallel:
 
     __slots__ = ()
 
-    tp_rank = _Loud()
-    tp_size = _Loud()
-    pp_rank = _Loud()
-    pp_size = _Loud()
-    dp_rank = _Loud()
-    dp_size = _Loud()
-    attn_tp_rank = _Loud()
-    attn_tp_size = _Loud()
-    attn_cp_rank = _Loud()
-    attn_cp_size = _Loud()
-    attn_dp_rank = _Loud()
-    attn_dp_size = _Loud()
-    moe_ep_rank = _Loud()
-    moe_ep_size = _Loud()
-    moe_dp_rank = _Loud()
-    moe_dp_size = _Loud()
+    tp_rank = _Field()
+    tp_size = _Field()
+    pp_rank = _Field()
+    pp_size = _Field()
+    dp_rank = _Field()
+    dp_size = _Field()
+    attn_tp_rank = _Field()
+    attn_tp_size = _Field()
+    attn_cp_rank = _Field()
+    attn_cp_size = _Field()
+    attn_dp_rank = _Field()
+    attn_dp_size = _Field()
+    moe_ep_rank = _Field()
+    moe_ep_size = _Field()
+    moe_dp_rank = _Field()
+    moe_dp_size = _Field()
+
+    @live_read
+    def state(self) -> ParallelState:
+        """The installed worker state. Raises NoGroupError where there is none."""
+        return self.installed_state()
+
+    @live_read
+    def dcp_enabled(self) -> bool:
+        """Safe: whether a DCP group of more than one rank is up."""
+        state = self.snapshot().dcp_state
+        return state is not None and state.attn_dcp_size > 1
+
+    @live_read
+    def attn_dcp_size(self) -> int:
+        """Safe: ranks of this rank's DCP group, 1 while none is up."""
+        state = self.snapshot().dcp_state
+        return 1 if state is None else state.attn_dcp_size
+
+    @live_read
+    def attn_dcp_rank(self) -> int:
+        """Safe: this rank in its DCP group, 0 while none is up."""
+        state = self.snapshot().dcp_state
+        return 0 if state is None else state.attn_dcp_rank
+
+    @live_read
+    def dcp_size(self) -> int:
+        """Loud: raises NoGroupError while no DCP group is up."""
+        return self._dcp()[0].attn_dcp_size
+
+    @live_read
+    def dcp_rank(self) -> int:
+        """Loud: raises NoGroupError while no DCP group is up."""
+        return self._dcp()[0].attn_dcp_rank
+
+    @live_read
+    def dcp_group(self) -> object:
+        """The DCP group as it was installed. Loud: raises NoGroupError while none is up."""
+        return self._dcp()[1]
 
     def snapshot(self) -> Snapshot:
-        """What all reads below go by."""
+        """What all reads go by."""
         injection = current()
         return _installed if injection is None else injected_snapshot(injection)
 
-    @property
-    def state(self) -> ParallelState:
-        """The installed worker state. Raises NoGroupError where there is none."""
+    def installed_state(self) -> ParallelState:
+        """What `state` answers, without counting as a read."""
         state = self.snapshot().state
         if state is None:
             raise NoGroupError(
@@ -81,43 +146,25 @@ class LiveParallel:
             )
         return state
 
-    @property
-    def dcp_enabled(self) -> bool:
-        """Safe: whether a DCP group of more than one rank is up."""
-        return self.attn_dcp_size > 1
-
-    @property
-    def attn_dcp_size(self) -> int:
-        """Safe: ranks of this rank's DCP group, 1 while none is up."""
-        state = self.snapshot().dcp_state
-        return 1 if state is None else state.attn_dcp_size
-
-    @property
-    def attn_dcp_rank(self) -> int:
-        """Safe: this rank in its DCP group, 0 while none is up."""
-        state = self.snapshot().dcp_state
-        return 0 if state is None else state.attn_dcp_rank
-
-    @property
-    def dcp_size(self) -> int:
-        """Loud: raises NoGroupError while no DCP group is up."""
-        return self._dcp()[0].attn_dcp_size
-
-    @property
-    def dcp_rank(self) -> int:
-        """Loud: raises NoGroupError while no DCP group is up."""
-        return self._dcp()[0].attn_dcp_rank
-
-    @property
-    def dcp_group(self) -> object:
-        """The DCP group as it was installed. Loud: raises NoGroupError while none is up."""
-        return self._dcp()[1]
+    def phase(self) -> reads.Phase:
+        """The phase of a read at this moment. A read that is refused is neither early nor live."""
+        try:
+            up = self.snapshot().state is not None
+        except InjectionError:
+            return reads.Phase.TORN_DOWN
+        return reads.Phase.LIVE if up else reads.Phase.BEFORE_INIT
 
     def _dcp(self) -> tuple[ParallelState, object]:
         snapshot = self.snapshot()
         if snapshot.dcp_state is None:
             raise NoGroupError("no DCP group is installed here: DCP is off, or its groups are not up yet")
         return snapshot.dcp_state, snapshot.groups["dcp"]
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = {other: other for other in dir(type(self)) if not other.startswith("_")}
+            raise unknown_name("the live topology", name, known)
 
 
 class InjectedParallel(LiveParallel):
@@ -154,8 +201,9 @@ def get_parallel() -> LiveParallel:
 def install_parallel(state: ParallelState, groups: Mapping[str, object] | None = None) -> None:
     """Make `state` this process's live topology; `groups` holds the groups that are up, by kind ("dcp").
 
-    A state installed without a "dcp" group leaves DCP reads off or loud. Raises InjectionError inside
-    `inject()`, and TopologyError where a topology is installed already.
+    A state installed without a "dcp" group leaves DCP reads off or loud. What a recording saw read before init is
+    read once more. Raises InjectionError inside `inject()`, and TopologyError where a topology is installed
+    already.
     """
     global _installed
     if (injection := current()) is not None:
@@ -163,9 +211,14 @@ def install_parallel(state: ParallelState, groups: Mapping[str, object] | None =
     if _installed is not _NOTHING:
         raise TopologyError("a topology is already installed in this process: uninstall_parallel() first")
     _installed = Snapshot(state, MappingProxyType(dict(groups or {})))
+    for name in reads.names_read_early():
+        with suppress(NoGroupError):
+            getattr(_process_view, name)
 
 
 def uninstall_parallel() -> None:
     """Back to nothing installed; does nothing where nothing is."""
     global _installed
-    _installed = _NOTHING
+    if _installed is not _NOTHING:
+        _installed = _NOTHING
+        reads.torn_down()

@@ -5,13 +5,14 @@
 
 A pytest plugin by itself (`-p harness.topology.marker`). While a test is collected the mark becomes
 parameters of the fixture `parallel`; while it runs the fixture keeps `inject()` open around it and around its
-function-scoped fixtures, whether the test asks for it or not. A mark that names a topology that cannot be
-built is a collection error of its test.
+function-scoped fixtures, whether the test asks for it or not. A test that asks for `dcp_world` (a fixture of
+`harness.pytest_plugin`) is not one rank but has all of them: it runs once per topology, uninjected. A mark that
+names a topology that cannot be built is a collection error of its test.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -20,16 +21,18 @@ import pytest
 
 from harness.errors import TopologyError
 from harness.topology.config import ParallelConfig
+from harness.topology.mock_workers import MockWorker
+from harness.topology.mock_workers import mock_worker as make_mock_worker
 from harness.topology.shim import InjectedWorker, inject
+from harness.topology.sizes import FIELDS, config_of, label_of, require_keys
 
 MARKER_LINE = (
     "topology(tp=8, dcp=[2, 4, 8], ...): run the test once per rank of each topology, as that rank; a list"
-    " means each of its values. Keys: tp, pp, dp, attn_cp, dcp, ep, moe_dp, enable_dp_attention."
+    f" means each of its values. Keys: {', '.join(FIELDS)}."
 )
 
-# Keys of the mark are the names that suites use; a config spells sizes out.
-_FIELDS = {key: f"{key}_size" for key in ("tp", "pp", "dp", "attn_cp", "dcp", "ep", "moe_dp")}
-_FIELDS["enable_dp_attention"] = "enable_dp_attention"
+# The fixture of a test that has all ranks; whoever provides it is given a `TopologyPoint` of rank 0.
+WORLD = "dcp_world"
 
 # Set on a test once it is parametrized: two plugins may both forward the hook.
 _DONE = pytest.StashKey[bool]()
@@ -61,21 +64,24 @@ def generate(metafunc: pytest.Metafunc) -> None:
         return
     definition.stash[_DONE] = True
     points = _points(definition.nodeid, marks)
-    _ask_for_parallel(metafunc.fixturenames)
-    metafunc.parametrize("parallel", points, indirect=True, ids=[point.id for point in points])
+    if WORLD in metafunc.fixturenames:
+        _generate_worlds(metafunc, points)
+    else:
+        _ask_for_parallel(metafunc.fixturenames)
+        metafunc.parametrize("parallel", points, indirect=True, ids=[point.id for point in points])
 
 
 def precede(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
     """Open the injection before any other fixture of the test is set up: one that ran first would read a
     topology that is off, and answer 1 in silence. Wider scopes outlive the test, so they stay outside."""
     outside = fixturedef.scope != "function" or fixturedef.argname == "parallel"
-    if not outside and any(request.node.iter_markers("topology")):
+    if not outside and _is_one_rank(request.node):
         request.getfixturevalue("parallel")
 
 
 def complete(item: pytest.Item) -> None:
     """Let a parametrized test that does not name the fixture have it all the same."""
-    if isinstance(item, pytest.Function) and any(item.iter_markers("topology")):
+    if isinstance(item, pytest.Function) and _is_one_rank(item):
         _ask_for_parallel(item.fixturenames)
 
 
@@ -85,11 +91,7 @@ def expand(*args: object, **sizes: object) -> list[TopologyPoint]:
     Raises TopologyError for a positional argument, an unknown key, an empty list, no size at all, or a
     topology that cannot be built.
     """
-    if args or not sizes or not sizes.keys() <= _FIELDS.keys():
-        found = [*map(repr, args), *sizes]
-        raise TopologyError(
-            f"takes keywords of {', '.join(_FIELDS)}, but was given {', '.join(found) or 'none'}"
-        )
+    require_keys(*args, **sizes)
     axes = {key: _values(key, value) for key, value in sizes.items()}
     return [
         point
@@ -112,6 +114,12 @@ def parallel(request: pytest.FixtureRequest) -> Iterator[InjectedWorker]:
         yield worker
 
 
+@pytest.fixture
+def mock_worker() -> Callable[..., MockWorker]:
+    """`harness.topology.mock_worker`: of the rank that the test runs as, where it has the mark."""
+    return make_mock_worker
+
+
 pytest_configure = configure
 pytest_generate_tests = generate
 pytest_itemcollected = complete
@@ -129,6 +137,21 @@ def _points(nodeid: str, marks: list[pytest.Mark]) -> list[TopologyPoint]:
     pytest.fail(f"{nodeid}: mark topology: {reason}", pytrace=False)
 
 
+def _generate_worlds(metafunc: pytest.Metafunc, points: list[TopologyPoint]) -> None:
+    if "parallel" in metafunc.fixturenames:
+        nodeid = metafunc.definition.nodeid
+        pytest.fail(
+            f"{nodeid}: a test is one rank (fixture 'parallel') or has all of them (fixture {WORLD!r}), not both",
+            pytrace=False,
+        )
+    worlds = [point for point in points if point.rank == 0]
+    metafunc.parametrize(WORLD, worlds, indirect=True, ids=[world.label for world in worlds])
+
+
+def _is_one_rank(item: pytest.Item) -> bool:
+    return any(item.iter_markers("topology")) and WORLD not in getattr(item, "fixturenames", ())
+
+
 def _ask_for_parallel(fixture_names: list[str]) -> None:
     # Needed twice: pytest parametrizes only names that it finds here, and afterwards drops those that neither
     # the signature nor a usefixtures mark gave.
@@ -144,6 +167,6 @@ def _values(key: str, value: object) -> list[object]:
 
 
 def _ranks(sizes: dict[str, Any]) -> list[TopologyPoint]:
-    config = ParallelConfig(**{_FIELDS[key]: value for key, value in sizes.items()})
-    label = "-".join(f"{key}{value}" for key, value in sizes.items())
+    config = config_of(**sizes)
+    label = label_of(**sizes)
     return [TopologyPoint(label=label, config=config, rank=rank) for rank in range(config.world_size)]

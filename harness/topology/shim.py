@@ -8,7 +8,7 @@ what was there on any exit: return, exception, closed generator, cancelled task.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,12 @@ from harness.errors import InjectionError, TopologyError
 from harness.topology import injections
 from harness.topology.config import ParallelConfig
 from harness.topology.live import InjectedParallel
+from harness.topology.names import hint, known_keywords
+from harness.topology.resolve import WorkerSources, resolve
 from harness.topology.state import ParallelState
+
+# Whose `get_parallel()` a block answers for.
+TARGETS = ("reference", "sglang")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +60,60 @@ class InjectedWorker(InjectedParallel):
         self.seed = seed
         self.ps = ps
 
+    def connect(self, dcp_group: object) -> None:
+        """Let live reads answer a group that does communicate; called by worlds whose ranks are threads."""
+        self._injection.dcp_group = dcp_group
 
-@contextmanager
+
+@known_keywords
 def inject(
     config: ParallelConfig,
     *,
     rank: int = 0,
     seed: ParallelConfig | None = None,
-    ps: ParallelState | None = None,
-    live: ParallelState | None = None,
-) -> Iterator[InjectedWorker]:
+    ps: ParallelState | ParallelConfig | None = None,
+    live: ParallelState | ParallelConfig | None = None,
+    target: str = "reference",
+) -> AbstractContextManager[InjectedWorker]:
     """Run the block as `rank` (0 .. tp * pp - 1) of `config`; blocks nest, the innermost answers.
 
     The sources agree unless one is given apart: `seed` is what launch arguments say, `ps` what the worker
-    carries, `live` what `get_parallel()` answers. A thread started inside needs the context copied, else its
-    reads raise InjectionError, as do reads through the yielded worker after the block. Raises TopologyError
-    for a rank that `config` does not have.
+    carries, `live` what `get_parallel()` answers; a config for one of these stands for the same rank of that
+    topology. Sources may contradict each other, but none itself. A thread started inside needs the context
+    copied, else its reads raise InjectionError, as do reads through the yielded worker after the block.
+
+    Raises TopologyError, before anything is injected, for a rank that `config` does not have, a source that
+    contradicts itself, and a name that is not known. With target "sglang" the real package answers as well
+    (`targets.sglang`); the worker is then a `SglangWorker`.
     """
-    if type(rank) is not int or not 0 <= rank < config.world_size:
+    if target not in TARGETS:
         raise TopologyError(
-            f"rank is {rank!r}, but must be an integer in 0..{config.world_size - 1} (tp * pp)"
+            f"target is {target!r}; allowed: {', '.join(TARGETS)}{hint(str(target), TARGETS)}"
         )
-    own = ParallelState.from_config(config, tp_rank=rank % config.tp_size, pp_rank=rank // config.tp_size)
-    live = live or own
-    injection = injections.Injection(live, _dcp_group(live))
+    return _block(resolve(config, rank=rank, seed=seed, ps=ps, live=live), target)
+
+
+@contextmanager
+def _block(sources: WorkerSources, target: str) -> Iterator[InjectedWorker]:
+    injection = injections.Injection(sources.live, _dcp_group(sources.live), seed=sources.seed, ps=sources.ps)
+    worker = InjectedWorker(injection, rank=sources.rank, seed=sources.seed, ps=sources.ps)
     injections.push(injection)
     try:
-        yield InjectedWorker(injection, rank=rank, seed=seed or config, ps=ps or own)
+        with _in_target(target, injection, worker) as worker:
+            yield worker
     finally:
         injections.remove(injection)
+
+
+def _in_target(
+    target: str, injection: injections.Injection, worker: InjectedWorker
+) -> AbstractContextManager[InjectedWorker]:
+    if target == "reference":
+        return nullcontext(worker)
+    # Imported when it is asked for: this room stays free of torch and of SGLang.
+    from harness.topology.targets.sglang import inject_sglang
+
+    return inject_sglang(injection, worker)
 
 
 def _dcp_group(live: ParallelState) -> InjectedGroup:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from harness.errors import TopologyError
-from harness.topology.config import ParallelConfig, require_positive
+from harness.topology.config import ParallelConfig, require_fields, require_positive
 
 
 def _require_rank(name: str, rank: int, size: int) -> None:
@@ -106,6 +106,11 @@ class ParallelState:
             moe_dp_size=config.moe_dp_size,
             gpu_id=gpu_id,
         )
+
+    @classmethod
+    def from_json(cls, values: object) -> ParallelState:
+        """The state that an engine told, field by field; the inverse of `dataclasses.asdict`."""
+        return cls(**require_fields("a worker's state", [field.name for field in fields(cls)], values))
 
     def for_draft(self) -> ParallelState:
         """The same worker's draft model: it runs in the first stage and keeps its whole KV on each rank."""

@@ -1,6 +1,6 @@
 """Outcomes, records, classification and judgement. Pure: no I/O, no clock, no third-party import."""
 
-from harness.verdict.classify import ProcessEnd, classify_attempt, finding, signal_name
+from harness.verdict.classify import ProcessEnd, classify_attempt, finding, findings, signal_name
 from harness.verdict.events import JobTicket, LiveView
 from harness.verdict.judge import INFRA_LIMIT, Judged, exit_code, judge_job, needs_retry, speaks_of_code
 from harness.verdict.outcomes import OPEN_CHECKS, RED_CHECKS, AttemptOutcome, CheckOutcome, Verdict
@@ -11,6 +11,7 @@ from harness.verdict.question_stream import encode as encode_questions
 from harness.verdict.questions import QuestionOutcome, QuestionRecord
 from harness.verdict.records import (
     JSON,
+    SUBTEST_FIGURE,
     AttemptRecord,
     CheckRecord,
     JobRecord,
@@ -26,6 +27,7 @@ __all__ = [
     "OPEN_CHECKS",
     "QUESTIONS_FILE",
     "RED_CHECKS",
+    "SUBTEST_FIGURE",
     "AskedQuestion",
     "AttemptOutcome",
     "AttemptRecord",
@@ -46,6 +48,7 @@ __all__ = [
     "encode_questions",
     "exit_code",
     "finding",
+    "findings",
     "is_clean_commit",
     "judge_job",
     "needs_retry",

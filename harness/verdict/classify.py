@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import signal as signals
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.verdict.outcomes import OPEN_CHECKS, RED_CHECKS, AttemptOutcome, CheckOutcome
 from harness.verdict.records import CheckRecord
+
+# A file of tests can have hundreds of failures; a reason is a line.
+_TOLD = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +38,28 @@ class ProcessEnd:
 
 
 def classify_attempt(
-    *, checks: Sequence[CheckRecord], declared: Sequence[str], end: ProcessEnd
+    *,
+    checks: Sequence[CheckRecord],
+    declared: Sequence[str],
+    end: ProcessEnd,
+    excused: Collection[str] = (),
 ) -> tuple[AttemptOutcome, str]:
     """The attempt's outcome and, unless it passed, one line that says why.
 
-    `declared` are the names of the checks that the job must execute, one entry per execution. A job
+    `declared` are the names of the checks that the job must execute, one entry per execution, `excused` of those
+    that the suite leaves out, so that they may be skipped. A job
     process is expected to exit 0 unless a check failed or errored: open outcomes (`underpowered`,
     `unproven`) do not change its exit status.
     """
-    findings = [finding(check) for check in checks if check.outcome in RED_CHECKS]
+    red = findings(check for check in checks if check.outcome in RED_CHECKS)
     never_ran = _never_ran(checks, declared)
     if end.interrupted:
-        return AttemptOutcome.INTERRUPTED, _join(["interrupted", *findings, *never_ran])
+        return AttemptOutcome.INTERRUPTED, _join(["interrupted", *red, *never_ran])
     if end.infra is not None and not _any(checks, {CheckOutcome.FAILED}):
         return AttemptOutcome.INFRA, end.infra
     if end.deadline is not None:
-        return AttemptOutcome.TIMEOUT, _join([f"deadline '{end.deadline}' passed", *findings, *never_ran])
-    reasons = [*findings, *_undeclared_skips(checks), *_died(end, explained=bool(findings))]
+        return AttemptOutcome.TIMEOUT, _join([f"deadline '{end.deadline}' passed", *red, *never_ran])
+    reasons = [*red, *_undeclared_skips(checks, excused), *_died(end, explained=bool(red))]
     if not _any(checks, set(CheckOutcome) - {CheckOutcome.SKIPPED}):
         reasons.append("no check was executed")
     reasons += never_ran
@@ -59,8 +67,14 @@ def classify_attempt(
         machine = [] if end.infra is None else [f"the machine was at fault too: {end.infra}"]
         return AttemptOutcome.FAILED, _join([*reasons, *machine])
     if _any(checks, OPEN_CHECKS):
-        return AttemptOutcome.INCONCLUSIVE, _join(finding(c) for c in checks if c.outcome in OPEN_CHECKS)
+        return AttemptOutcome.INCONCLUSIVE, _join(findings(c for c in checks if c.outcome in OPEN_CHECKS))
     return AttemptOutcome.PASSED, ""
+
+
+def findings(checks: Iterable[CheckRecord]) -> list[str]:
+    """The clauses of a reason, the first ones where there are hundreds: whoever reports adds nothing to them."""
+    told = [finding(check) for check in checks]
+    return told if len(told) <= _TOLD else [*told[:_TOLD], f"{len(told) - _TOLD:,} more"]
 
 
 def finding(check: CheckRecord) -> str:
@@ -97,12 +111,12 @@ def _never_ran(checks: Sequence[CheckRecord], declared: Sequence[str]) -> list[s
     return [f"never ran: {', '.join(missing)}"] if missing else []
 
 
-def _undeclared_skips(checks: Iterable[CheckRecord]) -> list[str]:
-    """A declared skip never becomes an attempt, so every skipped check here is undeclared."""
+def _undeclared_skips(checks: Iterable[CheckRecord], excused: Collection[str]) -> list[str]:
+    """A declared skip of a whole job never becomes an attempt, so only excused checks may be skipped here."""
     return [
         _join([f"{check.name} was skipped, which no suite declares"], detail=check.message)
         for check in checks
-        if check.outcome is CheckOutcome.SKIPPED
+        if check.outcome is CheckOutcome.SKIPPED and check.name not in excused
     ]
 
 

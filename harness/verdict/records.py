@@ -21,6 +21,9 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 # Number of the `run/show --json` contract; it changes when a field is renamed or removed.
 JSON_SCHEMA = 1
 
+# The figure that marks the check of a subtest: the parameters that it ran with.
+SUBTEST_FIGURE = "subtest"
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -38,6 +41,11 @@ class CheckRecord:
     message: str = ""
     figures: dict[str, JSON] = field(default_factory=dict)
     seconds: float = 0.0
+
+    @property
+    def is_subtest(self) -> bool:
+        """Whether it is one of many that a single test runs."""
+        return SUBTEST_FIGURE in self.figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from itertools import count, product
 import pytest
 
 from harness.topology import Capacity, KVLayout, kv_head_range, request_fits, row_bytes, rows_for_budget
+from harness.topology.targets.layout import Function, LayoutTarget
 
 GROUPS = [(tp, dcp) for tp in (1, 2, 4, 8) for dcp in (1, 2, 4, 8) if dcp <= tp]
 
@@ -19,6 +20,7 @@ def heads_of_rank(kv_heads: int, *, tp: int, dcp: int) -> int:
     return len(kv_head_range(num_kv_heads=kv_heads, tp_size=tp, dcp_size=dcp, tp_rank=tp - 1))
 
 
+@pytest.mark.layout_functions(Function.ROW_BYTES)
 @pytest.mark.parametrize(("layers", "heads", "dim", "size"), [(1, 1, 16, 4), (4, 2, 8, 2), (3, 8, 64, 1)])
 def test_row_bytes_counts_every_byte(layers: int, heads: int, dim: int, size: int) -> None:
     every_byte = product("kv", range(layers), range(heads), range(dim), range(size))
@@ -27,6 +29,7 @@ def test_row_bytes_counts_every_byte(layers: int, heads: int, dim: int, size: in
     assert found == counted
 
 
+@pytest.mark.layout_functions(Function.ROWS_FOR_BUDGET)
 @pytest.mark.parametrize("page", [1, 16, 64])
 @pytest.mark.parametrize("row", [2, 96])
 def test_rows_are_the_whole_pages_beside_the_reserved_one(row: int, page: int) -> None:
@@ -42,20 +45,23 @@ def test_rows_are_the_whole_pages_beside_the_reserved_one(row: int, page: int) -
         assert rows_for_budget(budget_bytes=budget, row_bytes=row, page_size=page) == len(usable)
 
 
+@pytest.mark.layout_functions(Function.CAPACITY)
 @pytest.mark.parametrize("interleave", [1, 4, 16])
 @pytest.mark.parametrize("dcp", [1, 2, 4, 8])
-def test_capacity_is_what_can_be_dealt(dcp: int, interleave: int) -> None:
-    page, pages = 16, 3
-    free_rows = [page * pages] * dcp
+def test_capacity_is_what_can_be_dealt(dcp: int, interleave: int, layout_target: LayoutTarget) -> None:
+    layout, pages = KVLayout(dcp_size=dcp, page_size=16, interleave=interleave), 3
+    rows = layout.page_size * pages
+    free_rows = [rows] * dcp
     dealt = 0
     for turn in count():
         if free_rows[turn % dcp] < interleave:
             break
         free_rows[turn % dcp] -= interleave
         dealt += interleave
-    assert Capacity(rows_per_rank=page * pages, dcp_size=dcp).max_total_num_tokens == dealt
+    assert layout_target.capacity(layout, rows) == dealt
 
 
+@pytest.mark.layout_functions(Function.ROW_BYTES, Function.ROWS_FOR_BUDGET)
 @pytest.mark.parametrize(("tp", "dcp"), GROUPS)
 def test_a_budget_holds_more_tokens_by_as_much_as_copies_vanish(tp: int, dcp: int) -> None:
     """dcp ranks share the tokens, but each stores the heads of its whole group: more copies, less gain."""
@@ -74,6 +80,7 @@ def test_a_budget_holds_more_tokens_by_as_much_as_copies_vanish(tp: int, dcp: in
         assert Fraction(tokens, tokens_alone) == copies_alone / copies, kv_heads
 
 
+@pytest.mark.layout_functions(Function.REQUEST_FITS)
 @pytest.mark.parametrize("dcp", [1, 2, 4, 8])
 @pytest.mark.parametrize("page", [1, 16, 64])
 def test_a_request_fits_while_its_pages_and_headroom_stay_below_the_cap(page: int, dcp: int) -> None:
@@ -91,3 +98,27 @@ def test_a_request_fits_while_its_pages_and_headroom_stay_below_the_cap(page: in
         for new in {0, 1, *range(max(longest - 1, 0), longest + 2), longest + page + 1}:
             fits = request_fits(input_len=input_len, max_new_tokens=new, layout=layout, capacity=capacity)
             assert fits == (new < len(left)), (input_len, new)
+
+
+@pytest.mark.layout_functions(Function.REQUEST_CAP)
+@pytest.mark.parametrize("dcp", [1, 2, 4, 8])
+@pytest.mark.parametrize("page", [1, 16, 64])
+def test_a_request_is_capped_to_what_fits(page: int, dcp: int, layout_target: LayoutTarget) -> None:
+    """Whole pages for the input and one of headroom; a target says which page it counts in. Whatever it admits
+    must be there, in the pages that an allocator really draws."""
+    layout, pages = KVLayout(dcp_size=dcp, page_size=page), 5
+    admission_page = layout_target.admission_page(layout)
+    tokens = [token for _ in range(pages * page) for token in range(dcp)]
+    for input_len in sorted({1, page * dcp - 1, page * dcp, page * dcp + 1, 3 * page * dcp + 1} - {0}):
+        left = list(tokens)
+        waiting = input_len
+        while waiting > 0:
+            del left[:admission_page]
+            waiting -= admission_page
+        del left[:admission_page]
+        longest = max(len(left) - 1, 0)
+        for asked in {1, *range(max(longest - 1, 0), longest + 2), longest + page + 1}:
+            sizes = {"input_len": input_len, "asked": asked, "rows_per_rank": pages * page}
+            new = layout_target.admitted(layout, **sizes)
+            assert new == min(asked, longest), sizes
+            assert new == 0 or layout_target.num_pages(layout, input_len + new) <= pages, sizes

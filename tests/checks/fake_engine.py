@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from fake_answers import FakeText
 
 from harness.engines import Answer, Completion, GenerateRequest, KVRows, RankInfo, ServerInfo
 from harness.engines.base import HeldRow, InFlight, RankRows
 from harness.errors import RequestRefusedError
+from harness.topology import ParallelConfig, ParallelState
 
 PAGE = 4
 
@@ -86,7 +88,37 @@ class FakeEngine:
             kv_rows=self.rows - (PAGE if self.has("uneven-rows") and rank == 1 else 0),
             kv_rows_free=self.rows - (3 if self.has("leak") and rank == 2 else 0),
             kv_row_bytes=self.row_bytes,
+            sources=self._sources(rank),
         )
+
+    def _sources(self, rank: int) -> dict[str, Any] | None:
+        """What a rank tells of its sources: equal ones, read in time."""
+        if self.has("no-sources"):
+            return None
+        config = ParallelConfig(tp_size=self.tp, dcp_size=self.dcp)
+        state = ParallelState.from_config(config, tp_rank=rank)
+        told: dict[str, Any] = {
+            "seed": asdict(config),
+            "ps": asdict(state),
+            "live": asdict(state),
+            "early_reads": [],
+        }
+        if self.has("ps-early"):
+            told["ps"] |= {"attn_dcp_size": 1, "attn_dcp_rank": 0}
+        if self.has("no-group"):
+            told["live"] = None
+        if self.has("ps-impossible") and rank == 2:
+            told["ps"] |= {"attn_dcp_rank": self.dcp}
+        if self.has("two-of-a-rank") and rank == 2:
+            one = asdict(ParallelState.from_config(config, tp_rank=1))
+            told |= {"ps": one, "live": one}
+        if self.has("early-read") and rank in (0, 2):
+            told["early_reads"] = [
+                "runner.py:7: __init__ read dcp_enabled before init: False then, True later"
+            ]
+        if self.has("no-seed") and rank == 1:
+            del told["seed"]
+        return told
 
     def generate(self, request: GenerateRequest) -> Answer:
         self._admit(request)

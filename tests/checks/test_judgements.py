@@ -13,6 +13,7 @@ from harness.suites import CHECK_PARAMS
 
 PARAMS: dict[str, dict[str, Any]] = {
     "active": {"dcp": 4},
+    "sources": {},
     "parity": {"lengths": [1, 5, 9], "max_new_tokens": 4},
     "batch": {"sizes": [2, 2, 5], "max_new_tokens": 3},
     "capacity": {},
@@ -53,6 +54,16 @@ LOUD = [
     ("active", "uneven", "different numbers of DCP collectives"),
     ("active", "one-process", "share a process"),
     ("active", "per-rank-total", "is not the 256 rows"),
+    (
+        "sources",
+        "ps-early",
+        "ranks 0 to 3: attn_dcp_size: seed 4, ps 1, live 4: the KV pool is sized four times too small",
+    ),
+    ("sources", "ps-early", "rank 3: attn_dcp_rank: ps 0, live 3: a rank writing its neighbour's rows"),
+    ("sources", "no-group", "ranks 0 to 3: attn_dcp_size: seed 4, ps 4, live 1: no DCP group is up"),
+    ("sources", "ps-impossible", "rank 2: tells sources that cannot be: attn_dcp_rank is 4"),
+    ("sources", "two-of-a-rank", "rank 2: answers as rank 2, but its live topology says tp_rank 1"),
+    ("sources", "early-read", "ranks 0, 2: early read: runner.py:7: __init__ read dcp_enabled before init"),
     ("parity", "other-token", "baseline token"),
     ("parity", "logprob-drift", "apart by 0.02"),
     ("parity", "nan", "nan"),
@@ -89,6 +100,9 @@ def test_a_broken_rule_is_seen_and_named(name: str, fault: str, words: str) -> N
     ("name", "fault"),
     [
         ("active", "no-proof"),
+        ("sources", "no-proof"),
+        ("sources", "no-sources"),
+        ("sources", "no-seed"),
         ("capacity", "no-proof"),
         ("capacity", "argument-cap"),
         ("caps", "short-context"),
@@ -98,6 +112,19 @@ def test_a_broken_rule_is_seen_and_named(name: str, fault: str, words: str) -> N
 )
 def test_without_proof_nothing_is_claimed(name: str, fault: str) -> None:
     assert judge(name, FakeEngine(faults=frozenset({fault}))).outcome == "unproven"
+
+
+def test_the_message_says_which_sources_agree_or_which_are_missing() -> None:
+    assert judge("sources", FakeEngine(tp=8)).message == (
+        "8 ranks: seed, ps and live agree on all 19 fields; no early read"
+    )
+    silent = judge("sources", FakeEngine(faults=frozenset({"no-sources"})))
+    assert silent.message.startswith(
+        "rank 0 tells nothing of its sources (seed, ps, live, early_reads); rank 1"
+    )
+    assert (
+        judge("sources", FakeEngine(faults=frozenset({"no-seed"}))).message == "rank 1 does not tell its seed"
+    )
 
 
 def test_a_pool_sized_by_the_wrong_dcp_is_seen() -> None:

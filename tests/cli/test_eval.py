@@ -44,6 +44,7 @@ def urls() -> Iterator[tuple[str, str, str]]:
     ("check", "params"),
     [
         ("active", ["dcp=2"]),
+        ("sources", []),
         ("parity", ["lengths=[1, 9]"]),
         ("batch", ["sizes=[2, 2]"]),
         ("capacity", []),
@@ -68,6 +69,26 @@ def test_a_fault_is_exit_1_and_says_where(urls: tuple[str, str, str]) -> None:
     assert done.code == 1
     assert "parity failed" in done.out
     assert "apart by" in done.out
+
+
+def test_the_sources_of_eight_ranks_in_two_groups_agree() -> None:
+    with serving("--tp", "8", "--dcp", "4") as url:
+        done = harness("eval", "sources", "--url", url)
+    assert done.code == 0, done.told
+    assert "8 ranks: seed, ps and live agree on all 19 fields; no early read" in done.out
+
+
+def test_a_state_that_was_built_too_early_is_told_with_its_place_in_the_code() -> None:
+    with serving("--tp", "4", "--dcp", "4", "--fault", "ps-early") as url:
+        done = harness("eval", "sources", "--url", url, "--json")
+    assert done.code == 1
+    told = "\n".join(json.loads(done.out)["figures"]["divergences"])
+    assert (
+        "ranks 0 to 3: attn_dcp_size: seed 4, ps 1, live 4: the KV pool is sized four times too small" in told
+    )
+    assert "rank 3: attn_dcp_rank: ps 0, live 3: a rank writing its neighbour's rows" in told
+    assert "ps_early.py:" in told
+    assert "read attn_dcp_size before init: 1 then, 4 later" in told
 
 
 def test_a_baseline_that_is_none_is_refused(urls: tuple[str, str, str]) -> None:

@@ -44,7 +44,7 @@ def reach(
     [
         ([LAYOUT], {}, "dcp/layout_unit@cpu (no engine)"),
         ([GPU], {}, "dcp/parity_dcp4@gpu (engine sglang)"),
-        ([SKIPPED, LAYOUT], {}, "dcp/skipped@cpu (skipped: flaky disk)"),
+        ([SKIPPED, LAYOUT], {}, "dcp/skipped@cpu (skipped: flaky disk (until 2027-01-01))"),
         ([CPU, LAYOUT], {CPU.id: "no slots"}, "dcp/parity_dcp4@cpu (no slots)"),
     ],
 )

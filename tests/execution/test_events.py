@@ -91,6 +91,60 @@ def test_real_reports_become_checks(tmp_path: Path) -> None:
     assert next(check.figures for check in checks if check.name == "own red") == {"n": 1}
 
 
+SUBTESTS = """
+import unittest
+
+class TestSub(unittest.TestCase):
+    def test_mixed(self):
+        for size in (1, 2, 3):
+            with self.subTest(size=size, kind="a::b"):
+                self.assertNotEqual(size, 2, "two is wrong")
+
+    def test_told(self):
+        with self.subTest("only words"):
+            pass
+
+    def test_skips(self):
+        with self.subTest(n=0):
+            self.skipTest("not here")
+
+def test_fixture(subtests):
+    with subtests.test(long="x" * 1000):
+        pass
+"""
+
+
+def test_subtests_become_checks_that_carry_their_parameters(tmp_path: Path) -> None:
+    (tmp_path / "test_sub.py").write_text(SUBTESTS)
+    events = tmp_path / "events.jsonl"
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_reportlog.plugin", "-p", "no:cacheprovider"]
+    command += ["--rootdir", str(tmp_path), "--report-log", str(events)]
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    subprocess.run(command, cwd=tmp_path, check=False, stdout=subprocess.DEVNULL, env=alone)
+    checks = EventTail(events).read()
+    told = {check.name: check for check in checks if check.is_subtest}
+    long = next(name for name in told if name.startswith("test_fixture ("))
+    assert {name: str(check.outcome) for name, check in told.items() if name != long} == {
+        "TestSub::test_mixed (size=1, kind='a::b')": "passed",
+        "TestSub::test_mixed (size=2, kind='a::b')": "failed",
+        "TestSub::test_mixed (size=3, kind='a::b')": "passed",
+        "TestSub::test_told (only words)": "passed",
+        "TestSub::test_skips (n=0)": "skipped",
+    }
+    failed = told["TestSub::test_mixed (size=2, kind='a::b')"]
+    assert "two is wrong" in failed.message
+    assert failed.figures == {"subtest": {"size": "2", "kind": "'a::b'"}}
+    assert len(long) < 200
+    assert "test_fixture" in {check.name for check in checks if not check.is_subtest}
+
+
+def test_a_test_that_speaks_without_a_name_is_called_like_the_test() -> None:
+    event = json.loads(report("test_x", outcome="passed"))
+    del event["user_properties"][0][1]["name"]
+    (check,) = read_event(json.dumps(event).encode())
+    assert check.name == "test_x"
+
+
 def report(name: str, **said: object) -> str:
     event = {
         "$report_type": "TestReport",

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.refengine import attention, layout_seams, seams, step_plan
+from harness.refengine import attention, layout_seams, seams, step_plan, worker_state
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "refengine"))
 
 # What stands behind the seams before any test plants a fault; importing these modules registers them all.
-assert attention and layout_seams and step_plan
+assert attention and layout_seams and step_plan and worker_state
 HEALTHY = dict(seams._IMPLEMENTATIONS)
 
 

@@ -25,6 +25,7 @@ PATIENCE_S = 180.0
 # for empty shards, 65 for a second page, and a burst of 64 for prefill chunks that do not align.
 PARAMS = {
     "active": {"dcp": 4},
+    "sources": {},
     "parity": {"lengths": [1, 2, 5, 65], "max_new_tokens": 6},
     "batch": {"sizes": [2, 64], "max_new_tokens": 4},
     "rows": {"lengths": [1, 5, 65]},
@@ -41,6 +42,7 @@ SEEN_BY = {
     "write-all": {"rows"} | NUMBERS,
     "pad-slot": {"batch", "rows", "drained"},  # `active` has had page 1 before `parity` asks
     "free-partial": {"rows", "drained"},
+    "ps-early": {"sources", "rows"} | NUMBERS,
     "owner-rotated": {"rows"},
     "owner-page": {"rows"},
 }

@@ -117,6 +117,71 @@ def test_plain_test_files_of_a_suite_are_collected(tmp_path: Path) -> None:
         assert "8 passed" in done.out
 
 
+TARGETS = """\
+summary: says what it looks at
+profiles:
+  cpu: {needs: {cpu: 1}, estimate: 1s, timeout: 1m}
+targets: [reference, sglang]
+tests: [test_says.py]
+"""
+SAYS = """\
+def test_says(target, record_property):
+    record_property("harness_check", {"name": "says", "outcome": "passed", "message": target})
+"""
+
+
+def test_a_suite_tells_its_tests_what_to_look_at(tmp_path: Path) -> None:
+    folder = tmp_path / "suites"
+    folder.mkdir()
+    (folder / "says.yaml").write_text(TARGETS)
+    (folder / "test_says.py").write_text(SAYS)
+    for given, said in (((), "reference"), (("--harness-target", "sglang"), "sglang")):
+        done = run_pytest(folder / "says.yaml", *given, cwd=tmp_path)
+        assert done.code == 0, done.out
+        log = (tmp_path / "events.jsonl").read_text()
+        assert f'"message": "{said}"' in log
+        (tmp_path / "events.jsonl").unlink()
+
+
+def test_a_target_that_the_suite_has_not_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "suites"
+    folder.mkdir()
+    (folder / "says.yaml").write_text(TARGETS.replace("[reference, sglang]", "[reference]"))
+    (folder / "test_says.py").write_text(SAYS)
+    for given, says in (
+        ("sglang", "has no target sglang (it has reference)"),
+        ("slang", "did you mean 'sglang'"),
+    ):
+        done = run_pytest(folder / "says.yaml", "--harness-target", given, cwd=tmp_path)
+        assert done.code != 0
+        assert says in done.out
+
+
+def test_the_engines_own_tests_are_no_items_of_the_suite_file(tmp_path: Path) -> None:
+    folder = tmp_path / "suites"
+    folder.mkdir()
+    text = TARGETS.split("targets:")[0] + "python: sglang\nsource_tests: {files: [test/test_x.py]}\n"
+    (folder / "own.yaml").write_text(text)
+    done = run_pytest(folder / "own.yaml", cwd=tmp_path)
+    assert done.code != 0
+    assert "harness run own --source PATH" in done.out
+
+
+def test_an_excused_test_is_skipped_with_the_reason_also_in_a_unittest_class(tmp_path: Path) -> None:
+    (tmp_path / "test_them.py").write_text(
+        "import unittest\n"
+        "class TestA(unittest.TestCase):\n"
+        "    def test_net(self): raise OSError\n"
+        "    def test_net_too(self): pass\n"
+        "def test_plain(): pass\n"
+    )
+    excuse = ("--harness-excuse", "TestA::test_net", "asks a hub")
+    done = run_pytest(tmp_path / "test_them.py", *excuse, "-rs", cwd=tmp_path)
+    assert done.code == 0, done.out
+    assert "2 passed, 1 skipped" in done.out
+    assert "asks a hub" in done.out
+
+
 def test_a_test_file_without_a_test_is_an_error_beside_others(tmp_path: Path) -> None:
     folder = tmp_path / "suites"
     folder.mkdir()

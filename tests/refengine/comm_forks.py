@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from comm_programs import Scenario, run_program
+from gloo_cases import all_cases, call_gloo
 
 from harness.refengine.comm import (
     CommError,
@@ -131,6 +132,11 @@ def counted(comms: Comms, rank: int, scenario: Scenario) -> dict[str, Any]:
     }
 
 
+def raw_gloo(comms: Comms, rank: int, scenario: Scenario) -> list[torch.Tensor]:
+    """All cases by torch.distributed itself, on the process group that the communicators stand on."""
+    return [call_gloo(case, i, rank=rank, size=scenario.tp) for i, case in enumerate(all_cases())]
+
+
 def orphaned(comms: Comms, rank: int, scenario: Scenario) -> str:
     """What a rank of another group says whose parent dies while it waits for a peer that never starts."""
     read_end, write_end = os.pipe()
@@ -162,6 +168,7 @@ PROGRAMS: dict[str, Callable[[Comms, int, Scenario], Any]] = {
     "kinds": kinds,
     "disagree": disagree,
     "counted": counted,
+    "raw_gloo": raw_gloo,
     "orphaned": orphaned,
 }
 

@@ -50,6 +50,38 @@ def test_a_failure_has_reason_log_and_command(full_run):
     ]
 
 
+def many(count: int, outcome: str, **fields) -> list[CheckRecord]:
+    return [CheckRecord(name=f"{outcome}_{n}", outcome=CheckOutcome(outcome), **fields) for n in range(count)]
+
+
+def test_tests_of_a_package_name_it_and_are_counted():
+    subtests = many(18, "passed", figures={"subtest": {"n": "1"}})
+    speaks = CheckRecord(name="row", outcome=CheckOutcome.PASSED, message="read 4 from ps")
+    attempt = make_attempt(1, "passed", *many(17, "passed"), *subtests, speaks)
+    run = make_run(make_job("units", "passed", attempt, engine_sha="sglang 0.5.18"))
+    assert block(printed(run), "dcp/units@cpu").splitlines() == [
+        "✔ dcp/units@cpu  passed",
+        "  target     sglang 0.5.18",
+        "  checks     17 passed, 18 subtests",
+        "  row        read 4 from ps",
+    ]
+
+
+def test_a_commit_of_an_engine_is_no_target():
+    attempt = make_attempt(1, "passed", ACTIVE)
+    for sha in ("a" * 40, "a" * 40 + "+dirty", "version 0.1.0", None):
+        run = make_run(make_job("x", "passed", attempt, engine_sha=sha))
+        assert "target" not in printed(run)
+
+
+def test_hundreds_of_failures_are_not_told_twice():
+    red = many(540, "failed", message="no", figures={"subtest": {}})
+    reason = "; ".join(f"failed_{n} failed: no" for n in range(12)) + "; 528 more"
+    text = printed(make_run(make_job("x", "failed", make_attempt(1, "failed", *red), reason=reason)))
+    assert "why" not in text
+    assert "528 more did not pass: see the log" in text
+
+
 def test_what_no_check_tells_is_told_once(full_run):
     text = printed(full_run)
     assert "why        job process was killed by SIGKILL; never ran: parity" in block(text, "dcp/killed@cpu")

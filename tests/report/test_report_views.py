@@ -169,13 +169,14 @@ def test_plain_tests_are_counted_and_only_red_ones_get_a_line():
     view.job_started("unit@cpu", attempt=1, node="", devices=[])
     for check in [ACTIVE] * 1500 + [PARITY]:
         view.check_finished("unit@cpu", check)
-    view.job_finished(replace(make_job("unit", "failed", reason="red"), id="unit@cpu"))
+    attempt = make_attempt(1, "failed", *[ACTIVE] * 1500, PARITY, reason="")
+    view.job_finished(replace(make_job("unit", "failed", attempt, reason="red"), id="unit@cpu"))
     view.close()
     assert [line[9:30] for line in out.getvalue().splitlines()[2:]] == [
         "unit@cpu  parity fail",
         "unit@cpu  FAILED: red",
     ]
-    assert out.getvalue().endswith("FAILED: red; 1,501 tests\n")
+    assert out.getvalue().endswith("FAILED: red; 1,500 passed, 1 failed\n")
 
 
 class Lines(io.StringIO):

@@ -139,7 +139,7 @@ checks: [drained: {}]
         ("  - drained: {}", "  drained: {}", "drained: {",
          "checks: a mapping is not allowed here; allowed: a list"),
         ("checks:\n  - drained: {}\n", "", "summary: a",
-         "there is nothing to run; allowed: checks, tests, or both"),
+         "there is nothing to run; allowed: checks, tests or both, or source_tests"),
         # skips
         ("checks:", "skip: {until: 2027-01-01}\nchecks:", "{until: 20", "skip.reason: is missing"),
         ("checks:", "skip: {reason: x}\nchecks:", "{reason: x", "skip.until: is missing"),
@@ -192,6 +192,21 @@ def test_devices(tmp_path: Path, old: str, new: str, at: str, says: str) -> None
     error = only_error(tmp_path, WITH_GPU.replace(old, new, 1))
     assert says in str(error)
     assert text_at(error).startswith(at)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("", "sglang"), (", source: {version: 0.5.18}", "sglang@0.5.18")]
+)  # fmt: skip
+def test_a_cpu_profile_cannot_ask_sglang_for_dcp(source: str, target: str, tmp_path: Path) -> None:
+    engine = f"kind: sglang, model: m{source}, launch_timeout: 1m"
+    text = GOOD.replace("kind: reference, model: builtin:random-gqa", engine)
+    error = only_error(tmp_path, text)
+    assert text_at(error).startswith("4}, args")
+    assert f"parallel.dcp: dcp_size is 4, but {target} builds DCP groups on cuda, hip" in str(error)
+    assert str(error).endswith("only, not on cpu")
+    assert errors_of(tmp_path, text.replace("dcp: 4", "dcp: 1")) == []
+    # Another mistake in the file does not hide it.
+    assert len(errors_of(tmp_path, text.replace("5m", "5x"))) == 2
 
 
 def test_dp_attention_shares_the_ranks(tmp_path: Path) -> None:

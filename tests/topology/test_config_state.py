@@ -7,6 +7,9 @@ import sys
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from topology_rules import rule
 
 from harness.errors import TopologyError
 from harness.topology import ParallelConfig, ParallelState, dcp_groups, group_of, tp_groups
@@ -43,15 +46,92 @@ def test_illegal_configs_are_refused_with_both_numbers(sizes: dict, message: str
         ParallelConfig(**sizes)
 
 
+SIZES = st.integers(1, 12)
+
+
+def deals(ranks: int, *cuts: int) -> bool:
+    """Whether so many ranks, dealt like cards to slices, and those to slices again, come out even."""
+    hands = 1
+    for cut in cuts:
+        hands *= cut
+    dealt = [0] * hands
+    for rank in range(ranks):
+        dealt[rank % hands] += 1
+    return min(dealt) == max(dealt)
+
+
+@rule
+@given(
+    tp=SIZES, pp=SIZES, dp=SIZES, cp=SIZES, dcp=SIZES, ep=SIZES, moe_dp=SIZES, sliced=st.booleans()
+)  # fmt: skip
+def test_a_topology_is_legal_if_its_ranks_can_be_dealt_out(
+    tp: int, pp: int, dp: int, cp: int, dcp: int, ep: int, moe_dp: int, sliced: bool
+) -> None:
+    sizes = {
+        "tp_size": tp,
+        "pp_size": pp,
+        "dp_size": dp,
+        "attn_cp_size": cp,
+        "dcp_size": dcp,
+        "ep_size": ep,
+        "moe_dp_size": moe_dp,
+        "enable_dp_attention": sliced,
+    }
+    slices = (dp, cp) if sliced else (cp,)
+    if deals(tp, *slices, dcp) and deals(tp, moe_dp, ep):
+        config = ParallelConfig(**sizes)
+        assert config.world_size == len([None for _ in range(tp) for _ in range(pp)])
+        return
+    with pytest.raises(TopologyError) as refusal:
+        ParallelConfig(**sizes)
+    attn_tp = next((n for n in range(1, tp + 1) if n * (dp if sliced else 1) * cp == tp), None)
+    if attn_tp is None:
+        told = (
+            f"tp_size {tp} is not divisible by {'dp_size * attn_cp_size' if sliced else 'attn_cp_size'}"
+            f" {dp * cp if sliced else cp}: attention cuts each TP group into equal slices"
+        )
+    elif not deals(attn_tp, dcp):
+        name = "tp_size" if attn_tp == tp else "attn_tp_size"
+        told = f"{name} {attn_tp} is not divisible by dcp_size {dcp}: DCP groups"
+    else:
+        told = (
+            f"tp_size {tp} is not divisible by ep_size * moe_dp_size {ep * moe_dp}: experts cut each TP group into"
+            " equal slices"
+        )
+    assert str(refusal.value).startswith(told)
+
+
+def test_the_rule_of_experts_is_told_in_full() -> None:
+    with pytest.raises(TopologyError) as refusal:
+        ParallelConfig(tp_size=8, ep_size=2, moe_dp_size=3)
+    assert str(refusal.value) == (
+        "tp_size 8 is not divisible by ep_size * moe_dp_size 6: experts cut each TP group into equal slices"
+    )
+
+
+def test_the_rule_of_dcp_names_what_is_cut() -> None:
+    for cp, cut in ((1, "each TP group"), (2, "each attention TP group")):
+        with pytest.raises(TopologyError) as refusal:
+            ParallelConfig(tp_size=8, attn_cp_size=cp, dcp_size=3)
+        assert str(refusal.value).endswith(f"DCP groups are contiguous slices of equal size of {cut}")
+
+
 def test_validation_holds_without_assertions() -> None:
     program = (
         "import sys\n"
         "from harness.errors import TopologyError\n"
-        "from harness.topology import KVLayout, ParallelConfig, ParallelState, kv_head_range\n"
+        "from harness.topology import KVLayout, ParallelConfig, ParallelState, check_groups, kv_head_range\n"
+        "from harness.topology import group_table, require_platform, verify_sources\n"
+        "two = ParallelConfig(tp_size=4, dcp_size=2)\n"
         f"builds = [lambda s=s: ParallelConfig(**s) for s in {[sizes for sizes, _ in ILLEGAL]!r}]\n"
         "builds += [lambda: KVLayout(dcp_size=2, page_size=6, interleave=4),\n"
         "           lambda: ParallelState.trivial(tp_rank=1),\n"
-        "           lambda: kv_head_range(num_kv_heads=3, tp_size=4, dcp_size=2, tp_rank=0)]\n"
+        "           lambda: kv_head_range(num_kv_heads=3, tp_size=4, dcp_size=2, tp_rank=0),\n"
+        "           lambda: check_groups(two, 'attn_dcp', [[0, 2], [1, 3]]),\n"
+        "           lambda: group_table(two, 'dcp'),\n"
+        "           lambda: require_platform(two, platform='cpu', target='sglang'),\n"
+        "           lambda: verify_sources(two, ParallelState.trivial(), None, role='other'),\n"
+        "           lambda: ParallelConfig.from_json({'tp_size': 4})]\n"
         "for build in builds:\n"
         "    try:\n"
         "        print('accepted', build())\n"
@@ -60,7 +140,7 @@ def test_validation_holds_without_assertions() -> None:
         "print('optimised', sys.flags.optimize)\n"
     )
     done = subprocess.run([sys.executable, "-O", "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:-1] == ["refused"] * (len(ILLEGAL) + 3) + ["optimised 1"]
+    assert done.stdout.split("\n")[:-1] == ["refused"] * (len(ILLEGAL) + 8) + ["optimised 1"]
 
 
 def test_importing_topology_imports_neither_torch_nor_pytest() -> None:
@@ -118,8 +198,11 @@ def test_dp_attention_derives_dp_rank_and_takes_no_other() -> None:
 
 @pytest.mark.parametrize("place", [{"tp_rank": 4}, {"tp_rank": -1}, {"tp_rank": 0, "pp_rank": 2}])
 def test_a_place_outside_the_config_is_refused(place: dict) -> None:
-    with pytest.raises(TopologyError, match="must be an integer in 0"):
+    name, value = list(place.items())[-1]
+    with pytest.raises(TopologyError) as refusal:
         ParallelState.from_config(ParallelConfig(tp_size=4, pp_size=2), **place)
+    last = {"tp_rank": 3, "pp_rank": 1}[name]
+    assert str(refusal.value) == f"{name} is {value}, but must be an integer in 0..{last}"
 
 
 def test_trivial_is_one_rank_of_one() -> None:
@@ -129,7 +212,8 @@ def test_trivial_is_one_rank_of_one() -> None:
     assert state.gpu_id is None
     apart = ParallelState.trivial(attn_dcp_size=4, attn_dcp_rank=3, gpu_id=7)
     assert (apart.attn_dcp_size, apart.attn_dcp_rank, apart.gpu_id, apart.tp_size) == (4, 3, 7, 1)
-    with pytest.raises(TopologyError, match="dcp_size is no field of ParallelState"):
+    names = "tp_rank, pp_rank, dp_rank, attn_tp_rank, attn_cp_rank, attn_dcp_rank, attn_dp_rank, moe_ep_rank"
+    with pytest.raises(TopologyError, match=f"dcp_size is no field of ParallelState; there are {names}, "):
         ParallelState.trivial(dcp_size=4)
     with pytest.raises(TopologyError, match="attn_dcp_rank is 1"):
         ParallelState.trivial(attn_dcp_rank=1)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from topology_rules import rule
 
 from harness.errors import TopologyError
 from harness.topology import (
@@ -41,7 +42,7 @@ def dealt(layout: KVLayout, length: int) -> list[list[int]]:
     return hands
 
 
-@settings(max_examples=60, deadline=None)
+@rule
 @given(layout=layouts(), length=st.integers(0, 200), data=st.data())
 def test_any_layout_is_a_deal(layout: KVLayout, length: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, length))
@@ -51,7 +52,7 @@ def test_any_layout_is_a_deal(layout: KVLayout, length: int, data: st.DataObject
         assert layout.local_len(length, rank, start=start) == len(mine)
 
 
-@settings(max_examples=40, deadline=None)
+@rule
 @given(layout=layouts(), pages=st.permutations(range(1, 5)))
 def test_rows_of_a_rank_follow_its_positions_page_by_page(layout: KVLayout, pages: list[int]) -> None:
     length = layout.widened_page_size * len(pages)

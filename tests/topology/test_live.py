@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import FrozenInstanceError
 
 import pytest
 
 from harness.errors import InjectionError, NoGroupError, TopologyError
 from harness.topology import (
+    LiveParallel,
     ParallelConfig,
     ParallelState,
     get_parallel,
@@ -41,6 +45,50 @@ def test_nothing_installed() -> None:
     for name in ("tp_size", "tp_rank", "pp_rank", "attn_tp_size", "moe_ep_rank", "state"):
         with pytest.raises(NoGroupError, match="no topology is installed"):
             getattr(get_parallel(), name)
+
+
+def test_a_process_starts_with_nothing_installed() -> None:
+    code = "from harness.topology import get_parallel as g; print(g().dcp_enabled, g().attn_dcp_size)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False 1\n"
+
+
+def test_each_refusal_has_its_own_words() -> None:
+    def said(call: Callable[[], object]) -> str:
+        with pytest.raises(TopologyError) as caught:
+            call()
+        return str(caught.value)
+
+    assert said(lambda: get_parallel().tp_rank) == (
+        "no topology is installed in this process: install_parallel() has not been called"
+    )
+    assert said(lambda: get_parallel().dcp_rank) == (
+        "no DCP group is installed here: DCP is off, or its groups are not up yet"
+    )
+    install_parallel(STATE)
+    assert said(lambda: install_parallel(STATE)) == (
+        "a topology is already installed in this process: uninstall_parallel() first"
+    )
+    with inject(CONFIG, rank=5):
+        assert said(lambda: install_parallel(STATE)) == (
+            "install_parallel() was called inside inject(rank 5 of tp 8, dcp 4), which already answers"
+        )
+
+
+def test_what_a_read_goes_by_cannot_change() -> None:
+    install_parallel(STATE, groups={"dcp": "group"})
+    snapshot = get_parallel().snapshot()
+    with pytest.raises(FrozenInstanceError):
+        snapshot.state = None
+    with pytest.raises(TypeError):
+        snapshot.groups["dcp"] = "other"
+    assert "__dict__" not in dir(type(snapshot))
+
+
+def test_the_class_shows_what_its_reads_are() -> None:
+    assert LiveParallel.dcp_size.name == "dcp_size"
+    assert LiveParallel.dcp_size.__doc__ == "Loud: raises NoGroupError while no DCP group is up."
+    assert LiveParallel.tp_rank.name == "tp_rank"
 
 
 def test_a_state_without_its_group_leaves_dcp_off() -> None:

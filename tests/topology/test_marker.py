@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import TopologyError
+from harness.topology import ParallelConfig
 from harness.topology.marker import expand
+from harness.topology.sizes import config_of, label_of
 
 pytest_plugins = ["pytester"]
 
@@ -162,9 +164,10 @@ def test_the_marker_is_listed(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("args", "sizes", "message"),
     [
-        ((8,), {"dcp": 2}, "was given 8, dcp"),
-        ((), {}, "was given none"),
-        ((), {"tp": 4, "dpc": 2}, r"keywords of tp, .*, but was given tp, dpc"),
+        ((8,), {"dcp": 2}, r"enable_dp_attention, but was given 8$"),
+        ((), {}, r"takes keywords of tp, pp, .*enable_dp_attention, but was given none$"),
+        ((), {"tp": 4, "dpc": 2}, r"keywords of tp, .*, but was given dpc; did you mean 'dcp'\?$"),
+        ((), {"tp_size": 4}, r"was given tp_size$"),
         ((), {"tp": 4, "dcp": []}, "dcp is an empty list"),
         ((), {"tp": "4"}, "tp_size is '4'"),
     ],
@@ -172,6 +175,73 @@ def test_the_marker_is_listed(pytester: pytest.Pytester) -> None:
 def test_marks_that_mean_nothing_are_refused(args: tuple, sizes: dict, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         expand(*args, **sizes)
+
+
+def test_a_mistyped_key_is_a_collection_error_with_the_nearest(pytester: pytest.Pytester) -> None:
+    source = "@pytest.mark.topology(tp=8, dpc=4)\ndef test_a(parallel): pass\n"
+    done = run(pytester, source, "-q")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*::test_a: mark topology: *was given dpc; did you mean 'dcp'[?]*"])
+
+
+def test_a_test_of_a_whole_world_runs_once_a_topology_and_uninjected(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.fixture
+def dcp_world(request): return request.param
+
+@pytest.fixture(autouse=True)
+def early(): return get_parallel().attn_dcp_size
+
+@pytest.mark.topology(tp=[2, 4], dcp=[1, 2])
+@pytest.mark.topology(tp=2, dcp=2)
+def test_a(dcp_world, early):
+    assert (dcp_world.rank, early, get_parallel().attn_dcp_size) == (0, 1, 1)
+    assert dcp_world.config.tp_size in (2, 4)
+"""
+    done = run(pytester, source, "-v")
+    done.assert_outcomes(passed=4)
+    found = [line.partition("[")[2].partition("]")[0] for line in done.outlines if " PASSED" in line]
+    assert sorted(found) == ["tp2-dcp1", "tp2-dcp2", "tp4-dcp1", "tp4-dcp2"]
+
+
+def test_one_rank_and_all_of_them_exclude_each_other(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.fixture
+def dcp_world(request): return request.param
+
+@pytest.mark.topology(tp=2)
+def test_a(dcp_world, parallel): pass
+"""
+    done = run(pytester, source, "-q")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(
+        [
+            "*::test_a: a test is one rank (fixture 'parallel') or has all of them (fixture 'dcp_world'), not both"
+        ]
+    )
+    done.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_mock_workers_are_of_the_rank_that_the_test_is(pytester: pytest.Pytester) -> None:
+    source = """
+@pytest.mark.topology(tp=4, dcp=2)
+def test_marked(mock_worker, parallel):
+    worker = mock_worker(page_size=16)
+    assert (worker.ps, worker.server_args.dcp_size, worker.page_size) == (parallel.ps, 2, 16)
+
+def test_plain(mock_worker):
+    assert (mock_worker().ps.tp_size, mock_worker().server_args.tp_size) == (1, 1)
+"""
+    run(pytester, source, "-q").assert_outcomes(passed=5)
+
+
+def test_sizes_alone_make_a_config() -> None:
+    assert config_of(tp=8, dcp=4) == ParallelConfig(tp_size=8, dcp_size=4)
+    assert label_of(tp=8, dcp=4, enable_dp_attention=True) == "tp8-dcp4-enable_dp_attentionTrue"
+    with pytest.raises(TopologyError, match=r"but was given dpc; did you mean 'dcp'\?$"):
+        config_of(tp=8, dpc=4)
+    with pytest.raises(TopologyError, match=r"but was given none$"):
+        config_of()
 
 
 def test_every_key_reaches_the_config() -> None:

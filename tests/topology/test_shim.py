@@ -8,7 +8,7 @@ import copy
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -59,9 +59,32 @@ def test_sources_given_apart_stay_apart() -> None:
         assert (worker.seed.dcp_size, worker.ps.attn_dcp_size, worker.attn_dcp_size) == (8, 4, 2)
         assert (worker.ps.attn_dcp_rank, worker.dcp_rank, worker.dcp_group.ranks) == (2, 1, (6, 7))
         assert get_parallel().dcp_size == 2
-    with inject(TP8, live=ParallelState.trivial(attn_dcp_size=4, attn_dcp_rank=3)) as worker:
-        assert (worker.dcp_group.ranks, worker.dcp_group.rank) == ((0, 1, 2, 3), 3)
+    staged = ParallelState.from_config(replace(TP8, pp_size=2), tp_rank=5, pp_rank=1)
+    with inject(TP8, live=staged) as worker:
+        assert (worker.dcp_group.ranks, worker.dcp_group.rank) == ((12, 13, 14, 15), 1)
         assert worker.ps.attn_dcp_rank == 0
+
+
+def test_a_config_stands_for_the_same_rank_of_its_topology() -> None:
+    wide = ParallelConfig(tp_size=4, pp_size=2, dcp_size=2)
+    with inject(
+        wide, rank=7, ps=ParallelConfig(tp_size=8, dcp_size=4), live=replace(TP8, dcp_size=8)
+    ) as worker:
+        assert worker.seed == wide
+        assert worker.ps == ParallelState.from_config(TP8, tp_rank=7)
+        assert worker.state == ParallelState.from_config(replace(TP8, dcp_size=8), tp_rank=7)
+        assert get_parallel().dcp_group.ranks == tuple(range(8))
+
+
+def test_a_source_given_apart_moves_no_other() -> None:
+    two = replace(TP8, dcp_size=2)
+    own = ParallelState.from_config(TP8, tp_rank=3)
+    other = ParallelState.from_config(two, tp_rank=3)
+    for apart in ({}, {"seed": two}, {"ps": two}, {"live": two}):
+        with inject(TP8, rank=3, **apart) as worker:
+            assert worker.seed == (two if "seed" in apart else TP8)
+            assert worker.ps == (other if "ps" in apart else own)
+            assert worker.state == (other if "live" in apart else own)
 
 
 @pytest.mark.parametrize("rank", [-1, 8, True, "0"])
@@ -77,7 +100,15 @@ def test_the_group_fakes_no_communication() -> None:
         with pytest.raises(InjectionError, match=r"dcp_group\.all_gather: inject\(\) fakes topology"):
             worker.dcp_group.all_gather([1])
         assert copy.deepcopy(worker.dcp_group) == worker.dcp_group
-        assert not hasattr(worker.dcp_group, "__array__")
+        with pytest.raises(AttributeError, match=r"^__array__$"):
+            _ = worker.dcp_group.__array__
+
+
+def test_the_group_cannot_change() -> None:
+    with inject(TP8) as worker:
+        with pytest.raises(FrozenInstanceError):
+            worker.dcp_group.rank = 1
+        assert "__dict__" not in dir(type(worker.dcp_group))
 
 
 def test_blocks_nest_and_an_outer_view_keeps_its_own_answer() -> None:
@@ -198,7 +229,7 @@ def test_a_thread_that_outlives_the_block_raises() -> None:
         with inject(TP8, rank=5):
             future = pool.submit(contextvars.copy_context().run, late_read)
         ended.set()
-        with pytest.raises(InjectionError, match="ended, by a thread or task started in it"):
+        with pytest.raises(InjectionError, match="ended, by a thread, task or callback started in it"):
             future.result()
 
 

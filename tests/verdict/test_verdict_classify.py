@@ -29,6 +29,24 @@ def classify(*checks: CheckRecord, declared: list[str] | None = None, end: Proce
     return classify_attempt(checks=checks, declared=names, end=end)
 
 
+def test_a_check_that_the_suite_leaves_out_may_be_skipped():
+    checks = [check("a"), check("b", "skipped", "no hub")]
+    kinds = {"checks": checks, "declared": ["a"], "end": OK}
+    assert classify_attempt(**kinds, excused=["b"]) == (AttemptOutcome.PASSED, "")
+    outcome, reason = classify_attempt(**kinds, excused=["a"])
+    assert (outcome, reason) == (AttemptOutcome.FAILED, "b was skipped, which no suite declares: no hub")
+    alone = classify_attempt(checks=checks[1:], declared=[], end=OK, excused=["b"])
+    assert alone == (AttemptOutcome.FAILED, "no check was executed")
+
+
+def test_hundreds_of_failures_are_a_line_and_a_number():
+    red = [check(f"test_{number}", "failed", "no") for number in range(540)]
+    reason = classify(*red)[1]
+    assert reason.startswith("test_0 failed: no; test_1 failed: no; ")
+    assert reason.endswith("test_11 failed: no; 528 more")
+    assert classify(*red[:12])[1].endswith("test_11 failed: no")
+
+
 def test_every_check_ran_and_passed():
     assert classify(check("active"), check("parity")) == (AttemptOutcome.PASSED, "")
 

@@ -1,66 +1,41 @@
 """The in-process backend: every rank is a thread of this process, for tests of code written for one rank.
 
-Phases: `ThreadWorld(config)` makes one meeting point for each group; `run(fn)` starts a thread per rank, each
+Phases: `RankThreads(config)` makes one meeting point for each group; `run(fn)` starts a thread per rank, each
 under `harness.topology.inject()` so that `get_parallel()` answers for it; a collective puts its tensor down,
 waits for all, reads, and waits again before anyone may change what it put down.
-Failure rule: the first rank that raises breaks every meeting point, so that no other waits for ever, and
-`run` raises that error with the rank as a note.
+Failure rule: a rank that raises ends the world, so that no other waits for ever, and `run` raises that error with
+the rank as a note; so does a collective that not all ranks enter (`meeting.py`).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from harness.errors import HarnessError
 from harness.refengine.comm.base import CommError, Comms, Communicator, Verb
 from harness.refengine.comm.connect import make_communicators
+from harness.refengine.comm.meeting import Board, Meeting, WorldEndedError
 from harness.refengine.config import EngineConfig
-from harness.topology import dcp_groups, inject
+from harness.topology import InjectedWorker, ParallelConfig, dcp_groups, inject, tp_groups
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-# Only a rank that returned without calling what its peers call makes them wait: a bug of the test. Far longer
-# than any step of a test model takes on a loaded machine.
-MEETING_TIMEOUT_S = 120.0
-
-
-class _Broken(HarnessError):
-    """A meeting point was broken because another rank failed; never the error that `run` reports."""
-
-
-class _MeetingPoint:
-    """One group's barrier and the places where its ranks put things down."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.barrier = threading.Barrier(size, timeout=MEETING_TIMEOUT_S)
-        self.places: list[Any] = [None] * size
-
-    def exchange(self, rank: int, mine: Any, read: Callable[[list[Any]], T]) -> T:
-        """Put `mine` down, let `read` look at what all put down, and leave together."""
-        try:
-            self.places[rank] = mine
-            self.barrier.wait()
-            result = read(self.places)
-            self.barrier.wait()
-        except threading.BrokenBarrierError:
-            raise _Broken(f"another rank failed, or did not come within {MEETING_TIMEOUT_S:g} s") from None
-        return result
 
 
 class ThreadCommunicator(Communicator):
     """A rank's end of a group of threads."""
 
-    def __init__(self, meeting: _MeetingPoint, *, name: str, rank: int) -> None:
-        super().__init__(name=name, rank=rank, size=meeting.size)
+    def __init__(self, meeting: Meeting, *, name: str, rank: int) -> None:
+        super().__init__(name=name, rank=rank, size=len(meeting.ranks))
         self._meeting = meeting
+
+    def _is_local(self, x: Tensor) -> bool:
+        """Empty tensors meet too: only so does a rank that has one hear that others have not."""
+        return self.size == 1
 
     def _gather(self, verb: Verb, x: Tensor) -> Tensor:
         return self._exchange(_describe(verb, x), x, torch.stack)
@@ -86,61 +61,91 @@ class ThreadCommunicator(Communicator):
                 raise CommError(f"ranks of {self.name} disagree: {calls}")
             return read([put for _, put in places])
 
-        return self._meeting.exchange(self.rank, (call, mine), compare_then_read)
+        return self._meeting.exchange(self.rank, f"{self.name} {call}", (call, mine), compare_then_read)
 
 
 def _describe(verb: Verb, x: Tensor) -> str:
     return f"{verb} of {list(x.shape)} {x.dtype}"
 
 
+class RankThreads:
+    """All ranks of one topology for one run."""
+
+    def __init__(self, config: ParallelConfig) -> None:
+        self._config = config
+        self._board = Board(range(config.world_size))
+        self._tp = [Meeting(self._board, ranks) for ranks in tp_groups(config)]
+        self._dcp = [Meeting(self._board, ranks) for ranks in dcp_groups(config)]
+
+    def connect(self, rank: int) -> Comms:
+        """Both communicators of `rank`."""
+        tp, dcp = _of(self._tp, rank), _of(self._dcp, rank)
+        return Comms(
+            tp=ThreadCommunicator(tp, name="tp", rank=tp.ranks.index(rank)),
+            dcp=ThreadCommunicator(dcp, name="dcp", rank=dcp.ranks.index(rank)),
+        )
+
+    def run(self, fn: Callable[[InjectedWorker], R]) -> list[R]:
+        """Call `fn` once as each rank, all at the same time; results in rank order.
+
+        Raises what a rank raised, the lowest where several did, with a note that names it.
+        """
+
+        def work(rank: int) -> R:
+            try:
+                with inject(self._config, rank=rank) as worker:
+                    result = fn(worker)
+            except BaseException as error:
+                self._board.fail(rank, error)
+                raise
+            self._board.finish(rank)
+            return result
+
+        size = self._config.world_size
+        with ThreadPoolExecutor(size, thread_name_prefix="rank") as pool:
+            try:
+                ranks = [pool.submit(work, rank) for rank in range(size)]
+                wait(ranks)
+            except BaseException:  # an interrupt: ranks that wait for each other would keep it waiting
+                self._board.end("the run was interrupted")
+                raise
+        _raise_first(ranks)
+        return [future.result() for future in ranks]
+
+
+def _of(meetings: list[Meeting], rank: int) -> Meeting:
+    return next(meeting for meeting in meetings if rank in meeting.ranks)
+
+
+def _raise_first(ranks: list[Future[Any]]) -> None:
+    """Raise the error of the lowest rank, but one that only saw another fail never hides the cause."""
+    failed = [(rank, error) for rank, future in enumerate(ranks) if (error := future.exception()) is not None]
+    causes = [(rank, error) for rank, error in failed if not isinstance(error, WorldEndedError)]
+    if not failed:
+        return
+    (rank, error), *others = causes or failed
+    error.add_note(f"raised on rank {rank} of {len(ranks)}")
+    if others:
+        error.add_note(f"ranks that raised too: {', '.join(str(other) for other, _ in others)}")
+    raise error
+
+
 class ThreadWorld:
-    """All ranks of a topology as threads. Reusable: each `run` starts from fresh meeting points."""
+    """An engine's ranks as threads. Reusable: each `run` starts from fresh meeting points."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self._groups = dcp_groups(config.parallel())
-        self._make_meeting_points()
-
-    def _make_meeting_points(self) -> None:
-        self._tp = _MeetingPoint(self.config.tp)
-        self._dcp = [_MeetingPoint(len(group)) for group in self._groups]
+        self._threads = RankThreads(config.parallel())
 
     def connect(self, rank: int) -> Comms:
         """Both communicators of TP rank `rank`."""
-        index = next(i for i, group in enumerate(self._groups) if rank in group)
-        dcp_rank = self._groups[index].index(rank)
-        return Comms(
-            tp=ThreadCommunicator(self._tp, name="tp", rank=rank),
-            dcp=ThreadCommunicator(self._dcp[index], name="dcp", rank=dcp_rank),
-        )
+        return self._threads.connect(rank)
 
     def run(self, fn: Callable[[int, Comms], R]) -> list[R]:
-        """Call `fn(rank, comms)` once for each rank, all at the same time; results in rank order.
+        """Call `fn(rank, comms)` once for each rank, as `RankThreads.run` does."""
+        self._threads = RankThreads(self.config.parallel())
 
-        Raises what the first failing rank raised, with a note that names the rank.
-        """
-        self._make_meeting_points()
+        def work(worker: InjectedWorker) -> R:
+            return fn(worker.rank, make_communicators(self.config, rank=worker.rank, plumbing=self))
 
-        def work(rank: int) -> R:
-            with inject(self.config.parallel(), rank=rank):
-                return fn(rank, make_communicators(self.config, rank=rank, plumbing=self))
-
-        with ThreadPoolExecutor(self.config.tp, thread_name_prefix="rank") as pool:
-            ranks = [pool.submit(work, rank) for rank in range(self.config.tp)]
-            for future in ranks:
-                future.add_done_callback(self._break_if_failed)
-        self._raise_first([future.exception() for future in ranks])
-        return [future.result() for future in ranks]
-
-    def _break_if_failed(self, future: Future[R]) -> None:
-        if future.exception() is not None:
-            for meeting in (self._tp, *self._dcp):
-                meeting.barrier.abort()
-
-    def _raise_first(self, errors: list[BaseException | None]) -> None:
-        """Raise the error of the lowest rank, but one that only saw another fail never hides the cause."""
-        failed = [(rank, error) for rank, error in enumerate(errors) if error is not None]
-        causes = [(rank, error) for rank, error in failed if not isinstance(error, _Broken)]
-        for rank, error in causes or failed:
-            error.add_note(f"raised on rank {rank} of {self.config.tp}")
-            raise error
+        return self._threads.run(work)

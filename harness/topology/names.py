@@ -1,0 +1,53 @@
+"""What a mistyped name was meant to be: every error of this room that meets one suggests the nearest."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from harness.errors import TopologyError, UnknownNameError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Below it a suggestion helps nobody: `rank` for `bank` still does (0.75), `tp` for `pages` does not.
+_ALIKE = 0.6
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that `name` most looks like, letters in another order first; None if none does."""
+    known = list(names)
+    swapped = [other for other in known if sorted(other) == sorted(name)]
+    close = swapped or difflib.get_close_matches(name, known, cutoff=_ALIKE)
+    return close[0] if close else None
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing."""
+    near = nearest(name, names)
+    return "" if near is None else f"; did you mean {near!r}?"
+
+
+def unknown_name(owner: str, name: str, places: Mapping[str, str]) -> UnknownNameError:
+    """The error for reading `name` of something that has others, each found under its place; `owner` begins it."""
+    near = nearest(name, places)
+    place = None if near is None else places[near]
+    meant = "" if place is None else f"; did you mean {place!r}?"
+    return UnknownNameError(f"{owner} has no {name!r}{meant}", nearest=place)
+
+
+def known_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: a keyword that `function` does not take raises TopologyError with the nearest one it does."""
+    known = list(inspect.signature(function).parameters)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                raise TopologyError(f"{function.__name__}() has no argument {name!r}{hint(name, known)}")
+        return function(*args, **kwargs)
+
+    return call
