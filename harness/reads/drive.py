@@ -43,7 +43,7 @@ class Observation:
     def numbers(self) -> list[dict[str, Answer]]:
         """One drive each: what every source said, and what was used."""
         kind = self.consumer.kind
-        return [{**each.assignment.numbers(kind), "used": each.answer} for each in self.observed]
+        return [{**each.assignment.said(kind), "used": each.answer} for each in self.observed]
 
 
 def observe(consumer: Consumer, role: Role) -> Observation:

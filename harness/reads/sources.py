@@ -55,9 +55,16 @@ class Assignment:
         place: Place = getattr(self, source.value)
         return place
 
-    def numbers(self, kind: Kind) -> dict[str, Answer]:
-        """What an answer would be, by the source it was read from."""
-        return {source.value: answer_of(kind, self.place(source)) for source in Source}
+    def said(self, kind: Kind) -> dict[str, int | str]:
+        """What each source says of that which a consumer of this kind looks at, as numbers of its own."""
+        places = {source.value: self.place(source) for source in Source}
+        match kind:
+            case Kind.RANK:
+                return {name: place.rank for name, place in places.items()}
+            case Kind.BACKEND:
+                return {name: place.backend for name, place in places.items()}
+            case _:
+                return {name: place.size for name, place in places.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,10 +64,27 @@ def test_nothing_moved_is_no_exact_match() -> None:
 
 
 def test_a_gate_is_told_by_the_drive_that_closes_it() -> None:
-    drive = {"seed": True, "ps": True, "live": True, "copy": True}
-    drives = [{**drive, name: False, "used": name != "live"} for name in drive]
+    drive = {"seed": 8, "ps": 4, "live": 2, "copy": 16}
+    drives = [{**drive, name: 1, "used": name != "live"} for name in drive]
     told = in_words(figures("live", kind="gate", numbers=drives))
-    assert told == "live: off where seed on, ps on, live off, copy on"
+    assert told == "live: 1, so off, of seed 8, ps 4, live 1, copy 16"
+
+
+def test_a_choice_of_backend_is_told_by_the_name_that_was_read() -> None:
+    drives = [
+        {"seed": "fi_a2a", "live": "ag_rs", "used": False},
+        {"seed": "ag_rs", "live": "fi_a2a", "used": True},
+    ]
+    told = in_words(figures("live", kind="backend", numbers=drives))
+    assert told == "live: ag_rs, so off, of seed fi_a2a, live ag_rs"
+
+
+def test_a_gate_that_no_source_moves_is_told_without_a_number() -> None:
+    drives = [{"seed": 1, "live": 4, "used": True}, {"seed": 8, "live": 1, "used": True}]
+    assert (
+        in_words(figures("constant True", kind="gate", numbers=drives))
+        == "constant True: on of seed 1, live 4"
+    )
 
 
 def test_what_is_no_number_is_told_in_words() -> None:
