@@ -76,6 +76,17 @@ class UnknownNameError(TopologyError, AttributeError):
         self.nearest = nearest
 
 
+class UnansweredReadError(TopologyError):
+    """A mock worker was asked for a number of the topology where it does not carry it; `nearest` is where it does.
+
+    No AttributeError: `getattr` with a default would answer in its place, and a test pass for the wrong reason.
+    """
+
+    def __init__(self, message: str, *, nearest: str | None = None) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+
+
 class EngineError(HarnessError):
     """An engine did not do its work. `detail` holds its last log lines."""
 
@@ -90,6 +101,10 @@ class EngineLaunchError(EngineError):
 
 class EngineDiedError(EngineError):
     """The engine (a rank, its HTTP front or its launcher) ended while it was needed."""
+
+
+class NoAnswerError(EngineDiedError):
+    """Nothing listens where an engine was asked: it has ended, or never was there."""
 
 
 class RequestRefusedError(EngineError):

@@ -1,4 +1,4 @@
-"""What `mutmut run` found, for `make mutation`: counts, and every mutant that the tests did not notice.
+"""What `mutmut run` found, for `make mutation`: every mutant that the tests did not notice, and counts by module.
 
 Fails where fewer than 95 % were noticed: docs/mutation.md lists the survivors that are known, with reasons.
 """
@@ -28,12 +28,21 @@ def main() -> int:
         return 2
     noticed = sum(counts[status] for status in NOTICED)
     for name, status in found:
-        if status not in NOTICED:
+        if status not in (*NOTICED, "not checked"):
             print(f"{name}: {status}\n{mutmut('show', name)}")
+    print_modules(found)
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     share = noticed / len(found)
     print(f"{noticed} of {len(found)} mutants noticed = {share:.1%} ({told}); the bar is {BAR:.0%}")
     return 0 if share >= BAR else 1
+
+
+def print_modules(found: list[list[str]]) -> None:
+    """One line a module: how many of its mutants were noticed."""
+    made = Counter(name.rpartition(".")[0] for name, _ in found)
+    noticed = Counter(name.rpartition(".")[0] for name, status in found if status in NOTICED)
+    for module, number in sorted(made.items()):
+        print(f"{noticed[module]:5} of {number:4}  {module}")
 
 
 def mutmut(*words: str) -> str:

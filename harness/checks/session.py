@@ -24,7 +24,7 @@ from harness.checks.question_log import QuestionLog
 from harness.checks.reference_file import load_baselines
 from harness.engines import LaunchSpec, ReferenceEngine
 from harness.engines.arguments import ArgValue
-from harness.errors import DeadlineError, EngineDiedError, EngineError, HarnessError
+from harness.errors import DeadlineError, EngineDiedError, EngineError, HarnessError, NoAnswerError
 from harness.suites import CheckSpec, Job
 from harness.verdict import QUESTIONS_FILE, CheckOutcome
 
@@ -248,7 +248,8 @@ def baseline_error(error: EngineError) -> EngineError:
 
 
 def _told(error: HarnessError) -> str:
-    return f"engine died: {error}" if isinstance(error, EngineDiedError) else str(error)
+    died = isinstance(error, EngineDiedError) and not isinstance(error, NoAnswerError)
+    return f"engine died: {error}" if died else str(error)
 
 
 def _error(message: str, **figures: str) -> CheckResult:

@@ -9,6 +9,15 @@ from typing import Annotated
 import typer
 
 
+def _source_path(given: str) -> Path:
+    """Raises UsageError for an empty one, as of an unset variable: it would be the folder one is in."""
+    from harness.errors import UsageError
+
+    if not given:
+        raise UsageError("--source is empty; allowed: the path of a checkout of SGLang")
+    return Path(given)
+
+
 class ProfileChoice(StrEnum):
     """`auto`: every profile that a suite declares; those that cannot run here are `not_run`, with the reason."""
 
@@ -18,7 +27,11 @@ class ProfileChoice(StrEnum):
 
 
 PatternsArgument = Annotated[
-    list[str], typer.Argument(help="Suite names or globs, such as 'dcp/*'; upstream paths work too.")
+    list[str],
+    typer.Argument(
+        help="Suite names or globs, such as 'dcp/*', also with a point: 'SUITE\\[dcp=4]', and job ids; "
+        "upstream paths work too."
+    ),
 ]
 ProfileOption = Annotated[
     ProfileChoice,
@@ -59,7 +72,11 @@ TargetOption = Annotated[
 ]
 SourceOption = Annotated[
     Path | None,
-    typer.Option(help="Test this checkout of SGLang; asks for --target sglang by itself."),
+    typer.Option(
+        parser=_source_path,
+        metavar="PATH",
+        help="Test this checkout of SGLang; asks for --target sglang by itself.",
+    ),
 ]
 
 

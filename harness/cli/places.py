@@ -60,15 +60,26 @@ def make_reports_folder(folder: Path) -> None:
 @cache
 def harness_sha(*, ignoring: Path | None = None) -> str:
     """The commit of the checkout that harness runs from, `+dirty` with uncommitted changes (but for those of the
-    file `ignoring`); else its version."""
+    file `ignoring`); else the version that is installed, or of a bare copy `source` and a digest of its files."""
     try:
+        # A copy inside another repository is none of its commits.
+        _git("ls-files", "--error-unmatch", "--", "harness/__init__.py")
         commit = _git("rev-parse", "HEAD")
         dirty = bool(_git("status", "--porcelain", "--untracked-files=no", "--", *_but(ignoring)))
-    except (OSError, subprocess.CalledProcessError):
-        from importlib.metadata import version
-
-        return f"version {version('harness')}"
+    except (OSError, subprocess.SubprocessError):
+        return _without_git()
     return commit + ("+dirty" if dirty else "")
+
+
+def _without_git() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from harness.environments.source import digest_of
+
+    try:
+        return f"version {version('harness')}"
+    except PackageNotFoundError:
+        return f"source {digest_of(CHECKOUT / 'harness')}"
 
 
 def _but(file: Path | None) -> list[str]:

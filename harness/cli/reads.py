@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,25 +10,30 @@ import typer
 
 if TYPE_CHECKING:
     from harness.ledger import Ledger
-    from harness.reads.compare import Comparison, Rows
+    from harness.reads.compare import Comparison, Moved, Rows
     from harness.reads.table import Row, Table
 
 app = typer.Typer(
-    help="Which source of topology each consumer of SGLang reads; what two runs differ in.",
+    help="Which source of topology each consumer of SGLang reads; what two runs differ in.\n\n"
+    "Example: harness reads table 'scheduler.*'",
     no_args_is_help=True,
 )
 
 # Beside the suite of the same name.
 TABLE_FILE = Path("sglang/_dcp_reads.yaml")
 # Of a column of the table: every name of a source fits.
-WIDEST = 16
+WIDEST = 18
+# Of a column of a comparison, where a number follows.
+WIDEST_SEEN = 40
+# Rows in a list: two sources of one version leave all rows of the changes where they were.
+MOST_NAMED = 8
 
 
 @app.callback()
 def reads() -> None:
     """What the suite sglang/dcp_reads expects and found: seed, ps or live, by consumer and role.
 
-    Example: harness reads table
+    Example: harness reads compare RUN_OF_0.5.17 RUN_OF_0.5.18
     """
 
 
@@ -80,21 +86,41 @@ def compare_runs(
     from harness.reads.compare import compare
 
     with Ledger.open(reports_folder(reports) / "ledger.db", create=False) as ledger:
-        comparison = compare(_rows_of(ledger, before), _rows_of(ledger, after))
+        older, newer = _rows_of(ledger, before), _rows_of(ledger, after)
+    comparison = compare(older.rows, newer.rows, names=_names(older, newer))
     if as_json:
         print_json(_json_comparison(comparison))
     else:
         _print_comparison(comparison)
 
 
-def _rows_of(ledger: Ledger, run: str) -> Rows:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The rows of one run, and what its job calls the engine (`sglang 0.5.18 source 1a2b`), where it says so."""
+
+    rows: Rows
+    engine: str
+
+
+def _names(older: _Run, newer: _Run) -> tuple[str, str]:
+    """What the two engines are called: by version alone where that tells them apart."""
+    versions = [
+        next((str(row["version"]) for row in run.rows.values() if row), "nothing") for run in (older, newer)
+    ]
+    if versions[0] == versions[1] and older.engine and newer.engine:
+        return older.engine, newer.engine
+    return versions[0], versions[1]
+
+
+def _rows_of(ledger: Ledger, run: str) -> _Run:
     """The rows of a run's last job that drove consumers. Raises UsageError where none did."""
     from harness.errors import UsageError
 
     record = ledger.load_run(run)
     for job in reversed(record.jobs):
         if any("consumer" in check.figures for check in job.last_checks):
-            return {check.name: check.figures for check in job.last_checks}
+            rows = {check.name: check.figures for check in job.last_checks}
+            return _Run(rows, job.engine_sha or "")
     raise UsageError(
         f"run {record.run} drove no consumers; first: harness run sglang/dcp_reads --target sglang"
     )
@@ -108,24 +134,29 @@ def _lines(table: Table, rows: list[Row]) -> Any:
             name = f"{role.value}*" if known_open else role.value
             changes = " ".join(f"#{change}" for change in row.changes[role])
             told = f"{row.what} (* known open: {known_open})" if known_open else row.what
-            sources = [_short(cells[version].source) for version in table.versions]
+            sources = [_short(cells[version].source, WIDEST) for version in table.versions]
             yield [row.consumer, name, *sources, changes, told]
 
 
-def _short(source: str) -> str:
+def _short(told: str, widest: int) -> str:
     """A fact may be a sentence; --json has it whole."""
-    return source if len(source) <= WIDEST else source[: WIDEST - 1] + "…"
+    return told if len(told) <= widest else told[: widest - 1] + "…"
 
 
 def _print_comparison(comparison: Comparison) -> None:
     from harness.cli.output import print_table
 
     print(comparison.headline)
-    if comparison.moved:
+    if comparison.differing:
         print()
         rows = [
-            [each.row, each.before, each.after, " ".join(f"#{change}" for change in each.changes)]
-            for each in comparison.moved
+            [
+                each.row,
+                _short(each.before, WIDEST_SEEN),
+                _short(each.after, WIDEST_SEEN),
+                " ".join(f"#{change}" for change in each.changes),
+            ]
+            for each in comparison.differing
         ]
         print_table(["row", comparison.before, comparison.after, "change"], rows)
     for told, names in (
@@ -133,7 +164,9 @@ def _print_comparison(comparison: Comparison) -> None:
         ("belong to a change and did not move", comparison.stayed),
     ):
         if names:
-            print(f"\n{told}: {', '.join(names)}")
+            rest = len(names) - MOST_NAMED
+            more = [f"… {rest} more, in --json"] if rest > 0 else []
+            print(f"\n{told}:", *names[:MOST_NAMED], *more, sep="\n  ")
     for name, reason in comparison.left_out.items():
         print(f"not compared: {name}: {reason}")
 
@@ -154,6 +187,11 @@ def _json_row(row: Row) -> dict[str, Any]:
     }
 
 
+def _json_moved(moved: Moved) -> dict[str, Any]:
+    before, after = moved.seen
+    return {"row": moved.row, "before": before, "after": after, "changes": list(moved.changes)}
+
+
 def _json_comparison(comparison: Comparison) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -161,10 +199,9 @@ def _json_comparison(comparison: Comparison) -> dict[str, Any]:
         "before": comparison.before,
         "after": comparison.after,
         "compared": comparison.compared,
-        "moved": [
-            {"row": each.row, "before": each.before, "after": each.after, "changes": list(each.changes)}
-            for each in comparison.moved
-        ],
+        "moved": [_json_moved(each) for each in comparison.moved],
+        "appeared": [_json_moved(each) for each in comparison.appeared],
+        "vanished": [_json_moved(each) for each in comparison.vanished],
         "unexplained": list(comparison.unexplained),
         "stayed": list(comparison.stayed),
         "not_compared": dict(comparison.left_out),

@@ -70,15 +70,18 @@ def run(
     pools: PoolsOption = None,
     reports: ReportsOption = None,
 ) -> None:
-    """Run suites, and leave a verdict for each.
+    r"""Run suites, and leave a verdict for each.
 
-    Exit 0: passed. 1: a job failed, timed out or is flaky. 3: something could not be judged. 2: wrong usage.
+    Exit 0: passed. 1: a job failed, timed out or is flaky. 3: something could not be judged, or nothing ran.
+    2: wrong usage.
 
     Example: harness run 'dcp/*' --tags smoke --junit out.xml
+
+    Example: harness run 'sglang/dcp_units\[file=*layout*]' --source ~/sglang
     """
     from harness.cli.overrides import known_engine_args, known_faults
     from harness.cli.places import reports_folder
-    from harness.cli.selection import selected_jobs, split_commas, why_not, working_pools
+    from harness.cli.selection import asked_by_profile, selected_jobs, split_commas, why_not, working_pools
     from harness.cli.targets import find_targets
     from harness.execution import RunOptions
 
@@ -101,7 +104,7 @@ def run(
     folder = reports_folder(reports)
     _check_places(folder, junit=junit, json=json)
     record = _execute(jobs, ready, cannot, options=options, folder=folder, quiet=json == Path("-"))
-    named = {job.id for job in jobs} if profile is not ProfileChoice.AUTO else _of_target(jobs, targets)
+    named = asked_by_profile(jobs, patterns, profile) | _of_target(jobs, targets)
     code = _exit_code(record, named=named, require_all=require_all, allow_flaky=allow_flaky)
     raise typer.Exit(_report(record, junit=junit, json=json, code=code))
 

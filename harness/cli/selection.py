@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,14 @@ from harness.suites import (
     ProfileName,
     Suite,
     expand,
+    idle_exclusions,
     load_catalogue,
     load_yaml,
+    named_by_profile,
     parse_target,
     read_source_tests,
     select,
+    select_jobs,
     source_jobs,
 )
 
@@ -31,11 +35,16 @@ if TYPE_CHECKING:
 
 
 def selected_suites(
-    patterns: list[str], *, tags: list[str] | None, trigger: str | None, catalogue: Path | None
+    patterns: list[str],
+    *,
+    tags: list[str] | None,
+    trigger: str | None,
+    catalogue: Path | None,
+    with_source: bool = False,
 ) -> list[Suite]:
     """Load the catalogue and select. Raises SourceErrors for bad files, UsageError for an empty selection."""
     found = load_catalogue(catalogue_folder(catalogue))
-    return select(found, patterns, tags=split_commas(tags or []), trigger=trigger)
+    return select(found, patterns, tags=split_commas(tags or []), trigger=trigger, with_source=with_source)
 
 
 def selected_jobs(
@@ -47,31 +56,60 @@ def selected_jobs(
     catalogue: Path | None,
     targets: Targets | None = None,
 ) -> list[Job]:
-    """The jobs of the selected suites, by default each for its suite's own target.
+    """The jobs that the patterns mean, by default each for its suite's own target. Says on stderr which
+    exclusions of suites match nothing in the source.
 
-    Raises UsageError when the profile leaves none.
+    Raises UsageError when the profile leaves none, and for a pattern that names jobs and means none.
     """
-    suites = selected_suites(patterns, tags=tags, trigger=trigger, catalogue=catalogue)
+    asked, source = (None, None) if targets is None else (targets.asked, targets.source)
+    suites = selected_suites(
+        patterns, tags=tags, trigger=trigger, catalogue=catalogue, with_source=source is not None
+    )
     names = list(ProfileName) if profile is ProfileChoice.AUTO else [ProfileName(profile.value)]
-    jobs = [
-        job
-        for suite in suites
-        for name in names
-        for point in expand(suite, name, target=None if targets is None else targets.asked)
-        for job in _with_source(point, None if targets is None else targets.source)
-    ]
-    if not jobs:
+    points = [job for suite in suites for name in names for job in expand(suite, name, target=asked)]
+    if not points:
         raise UsageError(
             f"no selected suite has a {profile.value} profile: {', '.join(s.name for s in suites)}"
         )
+    if source is None:
+        return select_jobs(points, patterns, suites=suites)
+    jobs = select_jobs(
+        [job for point in points for job in _of_source(point, source)], patterns, suites=suites
+    )
+    for note in _idle_exclusions(points, jobs, source):
+        print(f"harness: {note}", file=sys.stderr)
     return jobs
 
 
-def _with_source(job: Job, source: Path | None) -> list[Job]:
-    """The job, or one for each of the engine's own test files where the suite runs those and there are some."""
-    if job.source_tests is None or source is None:
+def _of_source(job: Job, source: Path) -> list[Job]:
+    """The job, or one for each of the engine's own test files where the suite runs those."""
+    if job.source_tests is None:
         return [job]
     return source_jobs(job, read_source_tests(job.source_tests, root=source))
+
+
+def _idle_exclusions(points: Sequence[Job], jobs: Sequence[Job], source: Path) -> list[str]:
+    """What suites leave out that this source has not, each once; of one file, where only that was asked for."""
+    chosen = {(job.suite, job.source_file.path) for job in jobs if job.source_file is not None}
+    notes: dict[str, None] = {}
+    for point in points:
+        if point.source_tests is None:
+            continue
+        listing = read_source_tests(point.source_tests, root=source)
+        files = {path for found in listing.values() for path in found}
+        whole = all((point.suite, path) in chosen for path in files)
+        for entry in idle_exclusions(point.source_tests, listing):
+            if whole or (point.suite, entry.file) in chosen:
+                what = f"{entry.file}::{entry.test}" if entry.test else entry.file
+                notes[f"{point.suite} excludes {what}, and this source has nothing of that name"] = None
+    return list(notes)
+
+
+def asked_by_profile(jobs: Sequence[Job], patterns: Sequence[str], profile: ProfileChoice) -> set[str]:
+    """The ids of the jobs that must run since their profile was named: by the option, or in a pattern."""
+    if profile is not ProfileChoice.AUTO:
+        return {job.id for job in jobs}
+    return named_by_profile(jobs, patterns)
 
 
 def with_target(suites: list[Suite], given: str) -> list[Suite]:

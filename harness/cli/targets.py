@@ -89,15 +89,17 @@ def _target_environment(environment: Environment, source: EngineSource | None) -
 
 
 def label(environment: Environment, source: EngineSource | None) -> str:
-    """`sglang 0.5.18`, or `sglang 0.5.18 source COMMIT`: what the results call the package.
+    """`sglang 0.5.18`, or `sglang 0.5.18 source commit SHA`: what the results call the package.
 
-    A source that is no clean commit is named by its digest as well, for two of them need not be the same code.
+    A source that is no clean commit is named by its digest as well, for two of them need not be the same code;
+    the words tell which of the two a number is.
     One without a version of its own must not pass for the release whose dependencies it runs with.
     """
     if source is None:
         return f"{environment.engine} {environment.version}"
     commit, dirty, _ = (source.commit or "").partition("+dirty")
-    digest = source.digest[:_SHORT] if dirty or not commit else ""
-    code = filter(None, [environment.engine, source.version, "source", commit[:_SHORT] + dirty, digest])
+    names = [f"commit {commit[:_SHORT]}{dirty}"] if commit else []
+    names += [f"digest {source.digest[:_SHORT]}"] if dirty or not commit else []
+    code = filter(None, [environment.engine, source.version, "source", *names])
     on = f", dependencies of {environment.version}" if environment.version and not source.version else ""
     return " ".join(code) + on

@@ -26,7 +26,7 @@ from harness.engines.wire import (
     parse_kv_rows,
     parse_server_info,
 )
-from harness.errors import DeadlineError, EngineDiedError, EngineError, RequestRefusedError
+from harness.errors import DeadlineError, EngineDiedError, EngineError, NoAnswerError, RequestRefusedError
 
 # Without a check's deadline (a probe from the command line) no call may hang for ever.
 DEFAULT_CALL_SECONDS = 60.0
@@ -48,8 +48,8 @@ def _unknown_death() -> str:
 class EngineClient:
     """Speaks to one engine. Safe to share between threads once `deadline` is set.
 
-    Raises RequestRefusedError on an error status, EngineDiedError where the engine went away, DeadlineError
-    where the current deadline passed.
+    Raises RequestRefusedError on an error status, EngineDiedError where the engine went away, NoAnswerError (one
+    of those) where nothing listens, DeadlineError where the current deadline passed.
     """
 
     def __init__(self, url: str, *, why_dead: Callable[[], str] = _unknown_death) -> None:
@@ -191,6 +191,10 @@ class EngineClient:
             deadline = self._deadline
             scope = deadline.scope if deadline else "request"
             raise DeadlineError(scope, deadline.seconds if deadline else DEFAULT_CALL_SECONDS) from error
+        except httpx.ConnectError as error:
+            if why := self._why_dead():
+                raise EngineDiedError(why) from error
+            raise NoAnswerError(f"{self.url} cannot be reached: nothing answers there ({error})") from error
         except httpx.TransportError as error:
             why = self._why_dead() or f"{self.url} cannot be reached: {error}"
             raise EngineDiedError(why) from error

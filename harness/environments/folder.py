@@ -17,7 +17,7 @@ from typing import Any
 
 import harness
 from harness.environments.model import SGLANG, Environment, EnvironmentMissingError, Proof
-from harness.environments.releases import default_release
+from harness.environments.releases import default_release, known_releases
 from harness.errors import UsageError
 
 RECORD = "environment.json"
@@ -37,7 +37,8 @@ def envs_folder() -> Path:
 def find_environment(engine: str, *, version: str | None = None, folder: Path | None = None) -> Environment:
     """The finished environment of that release; without a version the current one.
 
-    Raises EnvironmentMissingError where there is none, with the command that makes it.
+    Raises EnvironmentMissingError where there is none, with the command that makes it, and UsageError for a
+    version that can neither be found nor built.
     """
     if engine != SGLANG:
         raise UsageError(f"no environment is known for engine {engine!r}; allowed: {SGLANG}")
@@ -46,10 +47,15 @@ def find_environment(engine: str, *, version: str | None = None, folder: Path | 
     if wanted in releases:
         return releases[wanted]
     built = f" (built: {', '.join(releases)})" if releases else ""
+    missing = f"there is no environment for {engine} {wanted or ''}".rstrip() + built
+    if wanted is not None and wanted not in known_releases():
+        # a command that the builder refuses helps nobody
+        raise UsageError(
+            f"{missing}, and none can be built; can be built: {', '.join(known_releases())}. "
+            "Other code is given as a checkout: --source PATH"
+        )
     raise EnvironmentMissingError(
-        engine,
-        f"there is no environment for {engine} {wanted or ''}".rstrip() + built,
-        command=f"make {engine} VERSION={wanted or default_release()}",
+        engine, missing, command=f"make {engine} VERSION={wanted or default_release()}"
     )
 
 

@@ -30,7 +30,7 @@ def read_source(path: Path) -> EngineSource:
         package_root=package_root,
         version=_version(package_root),
         commit=_commit(package),
-        digest=_digest(package / PROOF_OF_PACKAGE),
+        digest=digest_of(package / PROOF_OF_PACKAGE),
     )
 
 
@@ -73,8 +73,8 @@ def _git(folder: Path, *args: str) -> str:
     return done.stdout.strip()
 
 
-def _digest(folder: Path) -> str:
-    """sha256 over paths and contents of the Python files, in one order everywhere."""
+def digest_of(folder: Path) -> str:
+    """sha256 over paths and contents of the Python files, in one order everywhere; harness names itself by it too."""
     total = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
         content = file.read_bytes()

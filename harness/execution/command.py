@@ -72,6 +72,8 @@ def _suite(launch: Launch) -> list[str]:
     return [
         str(job.suite_path),
         *workers,
+        # A mark that nobody registered does nothing: a test whose `topology` is misspelt would run once, as no rank.
+        "--strict-markers",
         *("--harness-catalogue", str(job.catalogue)),
         *("--harness-profile", str(job.profile)),
         *("--harness-target", str(job.target)),

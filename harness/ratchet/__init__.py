@@ -7,7 +7,7 @@ room loads the suite language's YAML reader and nothing of an engine.
 from harness.ratchet.baseline import Baseline, Cell, Change, Increase, compare
 from harness.ratchet.baseline_file import load_baseline, save_baseline
 from harness.ratchet.rule_file import load_rules
-from harness.ratchet.rules import Axis, Exemption, OnUnparsed, Rules
+from harness.ratchet.rules import Axis, Exemption, OnUnparsed, Place, Rules
 from harness.ratchet.scanning import Exempted, Scan, scan
 from harness.ratchet.sites import Category, Site, Unparsed
 from harness.ratchet.statements import find_sites
@@ -25,6 +25,7 @@ __all__ = [
     "Increase",
     "Judgement",
     "OnUnparsed",
+    "Place",
     "Rules",
     "Scan",
     "Site",

@@ -28,7 +28,7 @@ def load_baseline(path: Path) -> Baseline:
     if not path.exists():
         raise UsageError(f"there is no baseline {path}; `--update` writes one")
     top = _mapping(load_yaml(path), Mark(path, 1, 1), "", ("schema", "increases", "axes"))
-    if top.get("schema") != SCHEMA:
+    if not _is_number(top.get("schema"), SCHEMA):
         raise SourceError(
             top.value_marks.get("schema", top.mark),
             f"{show(top.get('schema'))}; allowed: {SCHEMA}, the layout that this harness writes",
@@ -80,13 +80,18 @@ def _places(body: MarkedDict, where: str) -> Places:
     for file in files:
         for key in _texts(files, file, f"{where}.files"):
             places[file, key] += 1
-    if body.get("total") != places.total():
+    if not _is_number(body.get("total"), places.total()):
         raise SourceError(
             body.value_marks.get("total", body.mark),
             f"{show(body.get('total'))}, but {places.total()} sites are listed; allowed: to write it with --update",
             field=f"{where}.total",
         )
     return places
+
+
+def _is_number(value: Any, wanted: int) -> bool:
+    """YAML's `true` is equal to 1 in Python, and no number to whoever reads the file."""
+    return type(value) is int and value == wanted
 
 
 def _increases(top: MarkedDict) -> tuple[Increase, ...]:

@@ -51,14 +51,26 @@ def bound_in(pattern: ast.pattern) -> list[str]:
 
 
 def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """The children that are of the same scope."""
+    """The children that are of the same scope, but for those that bind nothing: half of all nodes."""
     if isinstance(node, _SCOPES):
         return
     if isinstance(node, _COMPREHENSIONS):
         # Its targets are its own, but an assignment expression in it binds outside.
         yield from (each for each in ast.walk(node) if isinstance(each, ast.NamedExpr))
         return
-    yield from ast.iter_child_nodes(node)
+    # `ast.iter_child_nodes` by hand: through its two generators it is a sixth of a whole scan.
+    for name in node._fields:
+        child = getattr(node, name, None)
+        if isinstance(child, list):
+            yield from (each for each in child if isinstance(each, ast.AST) and not _binds_nothing(each))
+        elif isinstance(child, ast.AST) and not _binds_nothing(child):
+            yield child
+
+
+def _binds_nothing(node: ast.AST) -> bool:
+    return isinstance(node, ast.expr_context | ast.Constant) or (
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    )
 
 
 def _bound_by(node: ast.AST) -> Iterator[str]:

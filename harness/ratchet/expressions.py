@@ -35,7 +35,7 @@ _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _SAME_NUMBER = frozenset({"int", "max", "min"})
 # Lower-case builtins that make something of their own; a name bound to their answer is server args no more.
 _MAKERS = frozenset(
-    {"dict", "list", "set", "tuple", "frozenset", "str", "int", "bool", "vars", "asdict", "object"}
+    {"dict", "list", "set", "tuple", "frozenset", "str", "int", "bool", "vars", "asdict", "object", "open"}
 )
 
 
@@ -47,6 +47,7 @@ class Expressions:
         self.recorder = recorder
         self.scope = scope
         self.lambdas = 0
+        self.seeding = 0
 
     def value(self, node: ast.expr) -> Value:
         match node:
@@ -99,8 +100,9 @@ class Expressions:
         facts = frozenset[Fact]()
         config, live = self.rules.axis_of_field.get(node.attr), self.rules.axis_of_live.get(node.attr)
         if config is not None and base.is_a(ANY_ARGS):
-            category = Category.DIRECT if base.is_a(Kind.ARGS) else Category.ALIASED
-            self._note(node, category, config)
+            if not self.seeding:
+                category = Category.DIRECT if base.is_a(Kind.ARGS) else Category.ALIASED
+                self._note(node, category, config)
             facts |= {Fact(node, config, config=True)}
         if live is not None and base.is_a(Kind.LIVE):
             facts |= {self._live(node, live)}
@@ -125,8 +127,11 @@ class Expressions:
     def _call(self, node: ast.Call) -> Value:
         function = self.value(node.func)
         name = called_name(node.func)
+        takes_seed = name in self.rules.takes_seed
+        self.seeding += takes_seed
         arguments = [self.value(each) for each in node.args]
         arguments += [self.value(each.value) for each in node.keywords]
+        self.seeding -= takes_seed
         if name in ("getattr", "hasattr") and isinstance(node.func, ast.Name):
             found = self._by_text(node, name, arguments)
             if found is not None:
@@ -191,11 +196,7 @@ class Expressions:
         self.recorder.note(node, category, axis, function=self.scope.name, kept_as=kept_as)
 
     def _lambda(self, node: ast.Lambda) -> Value:
-        for default in (*node.args.defaults, *node.args.kw_defaults):
-            if default is not None:
-                self.value(default)
-        names = {each.arg: self.parameter(each) for each in parameters(node.args)}
-        with self._overlaid(names):
+        with self._overlaid(self.given(node.args, self.defaults(node.args))):
             self.lambdas += 1  # what it reads, it reads later
             self.value(node.body)
             self.lambdas -= 1
@@ -228,7 +229,24 @@ class Expressions:
                 self.scope.now.pop(name, None)
             self.scope.now.update(hidden)
 
-    def parameter(self, argument: ast.arg) -> Value:
-        """What a parameter holds: by its annotation, else by its name."""
+    def defaults(self, arguments: ast.arguments) -> dict[str, Value]:
+        """The defaults of parameters, by name; they are read here, where the function is defined."""
+        positional = [*arguments.posonlyargs, *arguments.args]
+        first = len(positional) - len(arguments.defaults)
+        pairs = [
+            *zip(positional[first:], arguments.defaults, strict=True),
+            *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+        ]
+        return {each.arg: self.value(default) for each, default in pairs if default is not None}
+
+    def given(self, arguments: ast.arguments, defaults: dict[str, Value]) -> dict[str, Value]:
+        """What each parameter holds, by name: by its annotation, by a default that is server args, else by its name."""
+        return {each.arg: self._parameter(each, defaults.get(each.arg)) for each in parameters(arguments)}
+
+    def _parameter(self, argument: ast.arg, default: Value | None) -> Value:
         from_type = annotated(argument.arg, argument.annotation, self.rules)
-        return known_by_name(argument.arg, self.rules) if from_type is None else from_type
+        if from_type is not None:
+            return from_type
+        if default is not None and default.is_a(ANY_ARGS):
+            return bound_to(argument.arg, default, self.rules)
+        return known_by_name(argument.arg, self.rules)

@@ -22,7 +22,7 @@ class Tree:
 
 def find_tree(path: Path, rules: Rules) -> Tree:
     """The Python files of `path`. Raises UsageError where there are none."""
-    if path.is_file():
+    if path.is_file() and path.suffix == ".py":
         return Tree(path.parent, (path.name,), whole=False)
     if not path.is_dir():
         raise UsageError(f"{path} is neither a folder nor a Python file")
@@ -36,7 +36,7 @@ def find_tree(path: Path, rules: Rules) -> Tree:
 def _walk(root: Path, exclude: tuple[str, ...]) -> list[str]:
     """Symbolic links are not followed: what they lead to is scanned where it is, or is not the engine's."""
     found = []
-    for folder, folders, files in os.walk(root, followlinks=False):
+    for folder, folders, files in os.walk(root, onerror=_refuse, followlinks=False):
         below = Path(folder).relative_to(root).as_posix()
         prefix = "" if below == "." else f"{below}/"
         folders[:] = [name for name in folders if not _excluded(prefix + name, exclude)]
@@ -48,6 +48,11 @@ def _walk(root: Path, exclude: tuple[str, ...]) -> list[str]:
             and not Path(folder, name).is_symlink()
         ]
     return found
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that is left out would leave the count with fewer reads than there are."""
+    raise UsageError(f"the folder {error.filename} cannot be read: {error.strerror}")
 
 
 def _excluded(path: str, patterns: tuple[str, ...]) -> bool:

@@ -30,7 +30,8 @@ class Prefilter:
     @classmethod
     def of(cls, rules: Rules) -> Prefilter:
         sizes = "|".join(map(re.escape, {*rules.axis_of_any, *rules.axis_of_call}))
-        keepers = [name.replace("*", r"\w*") for name in rules.worker_classes]
+        # A glob as a pattern that fits at least as much: whatever is no letter of a name stands for any.
+        keepers = [re.sub(r"\[.*\]|\W", r"\\w*", name) for name in rules.worker_classes]
         return cls(
             sizes=_compiled({*rules.axis_of_any, *rules.axis_of_call}),
             args=_compiled({*rules.args_names, *rules.args_types, *rules.args_getters}),
@@ -66,8 +67,12 @@ class Mentions:
             *rules.worker_names,
             *more,
         }
-        found = re.compile(_any_of(names))
-        self.lines = [number for number, line in enumerate(text.split("\n"), 1) if found.search(line)]
+        self.lines: list[int] = []
+        line, counted = 1, 0
+        for match in re.finditer(_any_of(names), text):
+            line += text.count("\n", counted, match.start())
+            counted = match.start()
+            self.lines.append(line)
 
     def between(self, first: int, last: int) -> bool:
         """Whether any line from `first` to `last` does."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import Mark, SourceError, SourceErrors
-from harness.ratchet.rules import Axis, Exemption, OnUnparsed, Rules
+from harness.ratchet.rules import Axis, Exemption, OnUnparsed, Place, Rules
 from harness.suites import MarkedDict, MarkedList, load_yaml
 from harness.suites.wording import show, suggest
 
@@ -20,6 +20,7 @@ _TOP = (
     "state",
     "workers",
     "init_calls",
+    "setup_calls",
     "axes",
     "exempt",
 )
@@ -30,7 +31,7 @@ _NAMES = {
     "workers": ("names", "classes"),
 }
 _AXIS = ("fields", "live", "live_calls", "instead", "per_worker")
-_EXEMPT = ("file", "function", "text", "axes", "reason")
+_EXEMPT = ("places", "axes", "reason")
 
 
 def load_rules(path: Path) -> Rules:
@@ -64,6 +65,7 @@ def _rules(reader: _Reader, top: MarkedDict) -> Rules:
         worker_names=names("workers", "names"),
         worker_classes=reader.texts(parts["workers"], "classes", where="workers"),
         init_calls=frozenset(reader.texts(top, "init_calls")),
+        setup_calls=frozenset(reader.texts(top, "setup_calls")),
         roots=reader.texts(top, "roots"),
         exclude=reader.texts(top, "exclude"),
         unparsed=_unparsed(reader, top),
@@ -127,15 +129,30 @@ def _exemptions(reader: _Reader, top: MarkedDict, axes: list[str]) -> tuple[Exem
                 )
         exemptions.append(
             Exemption(
-                file=reader.text(body, "file", where=where, required=True),
+                places=_places(reader, body, where),
                 reason=reader.text(body, "reason", where=where, required=True),
                 mark=mark,
-                function=reader.text(body, "function", where=where),
-                text=reader.text(body, "text", where=where),
                 axes=wanted,
             )
         )
     return tuple(exemptions)
+
+
+def _places(reader: _Reader, body: MarkedDict, where: str) -> tuple[Place, ...]:
+    """`FILE`, `FILE::FUNCTION`, `FILE::FUNCTION::TEXT`; written twice, the second would never hold anything."""
+    places: dict[str, Place] = {}
+    for number, written in enumerate(reader.texts(body, "places", where=where, required=True)):
+        mark = body["places"].item_marks[number]
+        parts = written.split("::", 2)
+        if not all(part.strip() for part in parts):
+            reader.note(
+                mark, f"{where}.places", f"{written!r}; allowed: FILE, FILE::FUNCTION, FILE::FUNCTION::TEXT"
+            )
+        elif written in places:
+            reader.note(mark, f"{where}.places", f"{written!r} is written twice; allowed: once")
+        else:
+            places[written] = Place(mark=mark, **dict(zip(("file", "function", "text"), parts, strict=False)))
+    return tuple(places.values())
 
 
 @dataclass(slots=True)

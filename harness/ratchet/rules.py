@@ -38,24 +38,42 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exemption:
-    """Reads that are meant. Empty `function`, `text` and `axes` ask for nothing."""
+class Place:
+    """Where reads are meant: in files and functions (globs), on lines that hold `text`."""
 
     file: str
-    reason: str
     mark: Mark
-    function: str = ""
+    function: str = "*"
     text: str = ""
-    axes: tuple[str, ...] = ()
 
-    def covers(self, site: Site, line: str) -> bool:
-        """Whether it speaks of `site`, which stands on `line`."""
+    def holds(self, site: Site, line: str) -> bool:
+        """Whether `site`, which stands on `line`, is there."""
+        names = (site.function, site.function.rpartition(".")[2])
         return (
             fnmatchcase(site.file, self.file)
-            and self.function in ("", site.function, site.function.rpartition(".")[2])
+            and any(fnmatchcase(name, self.function) for name in names)
             and self.text in line
-            and (not self.axes or site.axis in self.axes)
         )
+
+    def __str__(self) -> str:
+        parts = (self.file, self.function, self.text)
+        return "::".join(parts if self.text else parts[:2] if self.function != "*" else parts[:1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exemption:
+    """Reads that are meant, for one reason, of some axes or (empty) of all."""
+
+    places: tuple[Place, ...]
+    reason: str
+    mark: Mark
+    axes: tuple[str, ...] = ()
+
+    def place_of(self, site: Site, line: str) -> Place | None:
+        """Which of its places holds `site`; None where it does not speak of it."""
+        if self.axes and site.axis not in self.axes:
+            return None
+        return next((place for place in self.places if place.holds(site, line)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +91,7 @@ class Rules:
     worker_names: frozenset[str] = frozenset()
     worker_classes: tuple[str, ...] = ()
     init_calls: frozenset[str] = frozenset()
+    setup_calls: frozenset[str] = frozenset()
     roots: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     unparsed: OnUnparsed = OnUnparsed.FAIL
@@ -89,6 +108,11 @@ class Rules:
     @cached_property
     def axis_of_call(self) -> dict[str, Axis]:
         return {name: axis for axis in self.axes for name in axis.live_calls}
+
+    @cached_property
+    def takes_seed(self) -> frozenset[str]:
+        """Calls that make groups, or the state that describes them: their arguments come from nowhere else."""
+        return self.setup_calls | self.init_calls | self.state_types
 
     @cached_property
     def axis_of_any(self) -> dict[str, Axis]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from harness.errors import SourceError, SourceErrors
 from harness.ratchet.files import find_tree
 from harness.ratchet.prefilter import Prefilter
-from harness.ratchet.rules import Rules
+from harness.ratchet.rules import Exemption, Place, Rules
 from harness.ratchet.sites import Site, Unparsed
 from harness.ratchet.statements import find_sites
 
@@ -36,6 +36,9 @@ LEAST_FOR_POOL = 200
 CHUNK = 16
 # Generated code nests deeper than Python's 1,000 calls; frames of Python code take no stack of C.
 RECURSION = 20_000
+
+# A newer syntax than that of the Python which scans is no mistake of the file.
+_NO_PYTHON = f"does not parse as Python {sys.version_info.major}.{sys.version_info.minor}"
 
 Progress = Callable[[int, int], None]
 
@@ -50,13 +53,15 @@ class Exempted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """What a scan found, in the order of files and lines. `root` is the folder that sites are relative to."""
+    """What a scan found, in the order of files and lines. `root` is the folder that sites are relative to, `idle`
+    are places of exemptions that held none, beside others that did."""
 
     root: Path
     files: int
     parsed: int
     sites: tuple[Site, ...]
     exempted: tuple[Exempted, ...]
+    idle: tuple[Place, ...]
     unparsed: tuple[Unparsed, ...]
 
 
@@ -78,13 +83,14 @@ def scan(path: Path, rules: Rules, *, progress: Progress = lambda done, total: N
         looked.append(each)
         progress(len(looked), len(tree.files))
     found = [pair for each in looked for pair in zip(each.sites, each.texts, strict=True)]
-    sites, exempted = _apply_exemptions(found, rules, whole=tree.whole)
+    sites, exempted, idle = _apply_exemptions(found, rules, whole=tree.whole)
     return Scan(
         root=tree.root,
         files=len(tree.files),
         parsed=sum(each.parsed for each in looked),
         sites=sites,
         exempted=exempted,
+        idle=idle,
         unparsed=tuple(each.unparsed for each in looked if each.unparsed),
     )
 
@@ -127,10 +133,10 @@ def _look_at(root: Path, rules: Rules, prefilter: Prefilter, file: str) -> _Look
             return _walk(source, file, rules)
     except SyntaxError as error:
         place = {"line": error.lineno or 1, "column": error.offset or 1}
-        return _Looked(unparsed=Unparsed(file=file, why=f"does not parse: {error.msg}", **place))
+        return _Looked(unparsed=Unparsed(file=file, why=f"{_NO_PYTHON}: {error.msg}", **place))
     except (ValueError, RecursionError, MemoryError) as error:
         # Null bytes, a wrong encoding; nesting that only a machine writes.
-        return _Looked(unparsed=Unparsed(file=file, line=1, column=1, why=f"does not parse: {_why(error)}"))
+        return _Looked(unparsed=Unparsed(file=file, line=1, column=1, why=f"{_NO_PYTHON}: {_why(error)}"))
 
 
 def _walk(source: bytes, file: str, rules: Rules) -> _Looked:
@@ -156,26 +162,37 @@ def _deep_recursion() -> Iterator[None]:
 
 def _apply_exemptions(
     found: list[tuple[Site, str]], rules: Rules, *, whole: bool
-) -> tuple[tuple[Site, ...], tuple[Exempted, ...]]:
-    """The sites that count, and those that are meant. In a scan of one file, exemptions of others are not idle."""
+) -> tuple[tuple[Site, ...], tuple[Exempted, ...], tuple[Place, ...]]:
+    """The sites that count, those that are meant, and the idle places. A scan of one file leaves those of others."""
     counted, exempted = [], []
-    used: set[int] = set()
+    used: set[Place] = set()
     for site, line in found:
-        covering = [each for each in rules.exemptions if each.covers(site, line)]
-        used.update(id(each) for each in covering)
+        covering = [(each, place) for each in rules.exemptions if (place := each.place_of(site, line))]
+        used.update(place for _, place in covering)
         if covering:
-            exempted.append(Exempted(site, covering[0].reason))
+            exempted.append(Exempted(site, covering[0][0].reason))
         else:
             counted.append(site)
-    idle = [each for each in rules.exemptions if id(each) not in used] if whole else []
+    if not whole:
+        return tuple(counted), tuple(exempted), ()
+    _refuse_idle([each for each in rules.exemptions if not used.intersection(each.places)])
+    idle = tuple(place for each in rules.exemptions for place in each.places if place not in used)
+    return tuple(counted), tuple(exempted), idle
+
+
+def _refuse_idle(exemptions: list[Exemption]) -> None:
+    """Raises SourceError for exemptions of which no place holds a read."""
     errors = [
         SourceError(
             each.mark,
-            f"exempts nothing: no read of {each.file} fits it; allowed: to remove it",
+            f"exempts nothing: no read of {_named(each.places)} fits it; allowed: to remove it",
             field="exempt",
         )
-        for each in idle
+        for each in exemptions
     ]
     if errors:
         raise errors[0] if len(errors) == 1 else SourceErrors(errors)
-    return tuple(counted), tuple(exempted)
+
+
+def _named(places: tuple[Place, ...]) -> str:
+    return str(places[0]) if len(places) == 1 else f"its {len(places)} places"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.ratchet.assignments import Assignments
-from harness.ratchet.bindings import bindings, bound_in, parameters
+from harness.ratchet.bindings import Bindings, bindings, bound_in
 from harness.ratchet.classes import CONSTRUCTORS, ClassFacts, Function, is_per_worker
 from harness.ratchet.prefilter import Mentions
 from harness.ratchet.recorder import Recorder
@@ -31,6 +31,14 @@ class _Learned:
 
     classes: dict[Position, ClassFacts] = field(default_factory=dict)
     module: dict[str, Value] = field(default_factory=dict)
+    bindings: dict[ast.AST, Bindings] = field(default_factory=dict)
+
+    def bindings_of(self, node: ast.Module | ast.ClassDef | Function) -> Bindings:
+        """They are of the text alone, so the second walk takes those of the first."""
+        if node not in self.bindings:
+            arguments = node.args if isinstance(node, Function) else None
+            self.bindings[node] = bindings(node.body, arguments)
+        return self.bindings[node]
 
     def args_names(self) -> set[str]:
         """Names that turned out to hold server args."""
@@ -44,7 +52,7 @@ def find_sites(tree: ast.Module, *, file: str, text: str, rules: Rules) -> list[
     for _ in range(2):
         recorder = Recorder(file, text.split("\n"))
         mentions = Mentions(text, rules, learned.args_names())
-        scope = Scope(name="<module>", bindings=bindings(tree.body), ever=learned.module)
+        scope = Scope(name="<module>", bindings=learned.bindings_of(tree), ever=learned.module)
         walker = Statements(rules, recorder, scope, learned, mentions)
         walker.block(tree.body)
         walker.run_waiting()
@@ -96,31 +104,30 @@ class Statements(Assignments):
 
     def _function(self, node: ast.stmt) -> None:
         assert isinstance(node, Function)
-        for outside in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
-            if outside is not None:
-                self.value(outside)
+        for decorator in node.decorator_list:
+            self.value(decorator)
+        defaults = self.defaults(node.args)
         getter = Kind.ARGS_GETTER | Kind.LIVE_GETTER
         named = bound_to(node.name, OPAQUE, self.rules)
         # A function that goes by a getter's name is the getter; by any other, it is not what its name says.
         self.scope.bind(node.name, named if named.is_a(getter) else OTHER)
         if self._is_worth_a_walk(node):
-            self.waiting.append(lambda: self._run_function(node))
+            self.waiting.append(lambda: self._run_function(node, defaults))
 
-    def _run_function(self, node: Function) -> None:
+    def _run_function(self, node: Function, defaults: dict[str, Value]) -> None:
         is_method = self.scope.is_class and not is_static(node)
-        given = [self.parameter(each) for each in parameters(node.args)]
-        names = [each.arg for each in parameters(node.args)]
-        self_name = names[0] if is_method and names else ""
+        given = self.given(node.args, defaults)
+        self_name = next(iter(given), "") if is_method else ""
         scope = Scope(
             name=self.scope.qualified(node.name),
-            bindings=bindings(node.body, node.args),
+            bindings=self.learned.bindings_of(node),
             parent=self.scope,
             runs_later=True,
             owner=self.scope.owner if is_method else None,
             self_name=self_name,
             init_end=self._init_end(node) if is_method and node.name in CONSTRUCTORS else None,
         )
-        for name, value in zip(names, given, strict=True):
+        for name, value in given.items():
             scope.bind(name, value)
         if self_name:
             worker = scope.owner is not None and scope.owner.per_worker
@@ -154,7 +161,7 @@ class Statements(Assignments):
             return
         scope = Scope(
             name=self.scope.qualified(node.name),
-            bindings=bindings(node.body),
+            bindings=self.learned.bindings_of(node),
             parent=self.scope,
             is_class=True,
             owner=facts,
@@ -202,11 +209,15 @@ class Statements(Assignments):
         self._branches(self._arm([] if checking else node.body), self._arm(node.orelse))
 
     def _loop(self, node: _Loop, before_each: Callable[[], None]) -> None:
-        """Walked twice, so that what one round binds is known in the next."""
+        """Walked twice, so that what one round binds is known in the next; once where that is nothing new, as each
+        loop around doubles the work otherwise."""
 
         def rounds() -> bool:
-            for _ in range(2):
-                before_each()
+            before_each()
+            first = dict(self.scope.now)
+            self.block(node.body)
+            before_each()
+            if self.scope.now != first:
                 self.block(node.body)
             return False
 

@@ -46,7 +46,8 @@ def _totals(judgement: Judgement, rules: Rules) -> Iterator[str]:
         numbers = " / ".join(f"{each.told} {counts[axis.name, each]}" for each in Category)
         yield f"{axis.name}: {numbers}"
     unread = f", {len(scan.unparsed)} not read" if scan.unparsed else ""
-    yield f"{scan.files:,} files, {scan.parsed:,} parsed{unread}; {len(scan.exempted)} reads exempt"
+    idle = f" ({len(scan.idle)} places of exemptions hold none)" if scan.idle else ""
+    yield f"{scan.files:,} files, {scan.parsed:,} parsed{unread}; {len(scan.exempted)} reads exempt{idle}"
 
 
 def _change_lines(judgement: Judgement) -> Iterator[str]:
@@ -80,6 +81,7 @@ def as_json(judgement: Judgement, rules: Rules) -> dict[str, Any]:
         },
         "sites": [_site_json(site) for site in scan.sites],
         "exempt": [_site_json(each.site) | {"reason": each.reason} for each in scan.exempted],
+        "idle": [{"place": str(each), "at": str(each.mark)} for each in scan.idle],
         "unparsed": [
             {"file": each.file, "line": each.line, "column": each.column, "why": each.why}
             for each in scan.unparsed

@@ -49,7 +49,7 @@ def updated(judgement: Judgement, old: Baseline | None, *, allow_increase: str) 
     if old is None:
         return Baseline.of(judgement.scan.sites)
     grew = tuple(str(change) for change in judgement.grew)
-    if grew and not allow_increase:
+    if grew and not allow_increase.strip():
         raise UsageError(
             f"--update only lets numbers down: {', '.join(grew)}; to let them up, --allow-increase REASON"
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import Mock
 
 from harness.errors import EngineError
 
@@ -67,6 +68,35 @@ def bare(cls: type, **attributes: Any) -> Any:
         if hasattr(made, "__dict__") or hasattr(cls, name):
             object.__setattr__(made, name, value)
     return made
+
+
+class StandIn(Mock):
+    """Stands for whatever a drive wants beside the topology: attributes and calls answer with more of it.
+
+    It is no number, no truth value and has no length: whatever would take it for one raises EngineError, so that
+    no consumer is seen to read something which a stand-in made up. What a function really looks at is given by name.
+    """
+
+    def _refuse(self, *_: object) -> Any:
+        name = self._extract_mock_name()
+        raise EngineError(f"the stand-in {name} was taken for a number or a truth value")
+
+    __bool__ = __len__ = __int__ = __index__ = __float__ = __complex__ = _refuse
+    __round__ = __trunc__ = __floor__ = __ceil__ = __neg__ = __pos__ = __abs__ = __invert__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __pow__ = __rpow__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _refuse
+    __mod__ = __rmod__ = __divmod__ = __rdivmod__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _refuse
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._refuse()) if type(other) in (int, float) else self is other
+
+    __hash__ = Mock.__hash__
+
+    def __getitem__(self, key: object) -> StandIn:
+        return StandIn(name=f"{self._extract_mock_name()}[{key!r}]")
 
 
 class View:

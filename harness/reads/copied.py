@@ -10,8 +10,8 @@ import inspect
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest.mock import MagicMock
 
+from harness.reads.bare import StandIn
 from harness.reads.registry import Role
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def drive_constructor(stage: Stage) -> Copied:
 
     for name in _HEAVY:
         if hasattr(model_runner, name):
-            stage.patch(model_runner, name, MagicMock(name=name))
-    stage.patch(model_runner.misc_utils, "maybe_disable_chunked_prefix_cache", MagicMock())
+            stage.patch(model_runner, name, StandIn(name=name))
+    stage.patch(model_runner.misc_utils, "maybe_disable_chunked_prefix_cache", StandIn())
     given = {
-        "model_config": MagicMock(name="model_config", is_multimodal=False),
+        "model_config": StandIn(name="model_config", is_multimodal=False),
         "mem_fraction_static": 0.5,
         "gpu_id": 0,
         "ps": stage.ps,

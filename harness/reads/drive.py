@@ -15,17 +15,18 @@ from typing import Any, cast
 
 from harness.reads.registry import Answer, Consumer, Role
 from harness.reads.sources import (
-    TP_RANK,
+    GATED_BY,
     TP_SIZE,
     Assignment,
     Observed,
     Place,
+    Source,
     assignments,
     name_source,
 )
 from harness.reads.stage import ConsumerAbsentError, Stage
 from harness.topology import ParallelConfig, ParallelState, inject
-from harness.topology.targets.sglang import SglangWorker, detect
+from harness.topology.targets.sglang import Generation, SglangWorker, detect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +39,24 @@ class Observation:
     observed: tuple[Observed, ...] = ()
     where: str = ""
     absent: str = ""
+    has_ps: bool = True
 
     @property
     def numbers(self) -> list[dict[str, Answer]]:
-        """One drive each: what every source said, and what was used."""
-        kind = self.consumer.kind
-        return [{**each.assignment.said(kind), "used": each.answer} for each in self.observed]
+        """One drive each: its rank, what every source said, and what was used. A release that has no ps says
+        nothing of it, unless what reads one has come back."""
+        told: list[dict[str, Answer]] = []
+        for each in self.observed:
+            said = each.assignment.said(self.consumer.kind)
+            if not self.has_ps and Source.PS not in self.source.split(GATED_BY):
+                del said[Source.PS.value]
+            told.append({"tp_rank": each.assignment.tp_rank, **said, "used": each.answer})
+        return told
 
 
 def observe(consumer: Consumer, role: Role) -> Observation:
     """Drive it. Raises whatever the package raises, and InjectionError where there is no package at all."""
-    detect()
+    package = detect()
     try:
         function = find_driven(consumer.drives)
         observed = tuple(Observed(each, _drive(consumer, role, each)) for each in assignments(consumer.kind))
@@ -60,6 +68,7 @@ def observe(consumer: Consumer, role: Role) -> Observation:
         source=name_source(consumer.kind, observed),
         observed=observed,
         where=_where(function),
+        has_ps=package.generation is Generation.LIVE,
     )
 
 
@@ -68,10 +77,10 @@ def _drive(consumer: Consumer, role: Role, assignment: Assignment) -> Answer:
     backends = {"seed": assignment.seed.backend, "live": assignment.live.backend}
     with inject(
         seed,
-        rank=TP_RANK,
+        rank=assignment.tp_rank,
         seed=seed,
-        ps=_state(assignment.ps),
-        live=_state(assignment.live),
+        ps=_state(assignment.ps, tp_rank=assignment.tp_rank),
+        live=_state(assignment.live, tp_rank=assignment.tp_rank),
         target="sglang",
     ) as worker:
         sentinel = (assignment.copy.size, assignment.copy.rank)
@@ -79,9 +88,9 @@ def _drive(consumer: Consumer, role: Role, assignment: Assignment) -> Answer:
             return consumer.drive(worker, role, stage)
 
 
-def _state(place: Place) -> ParallelState:
+def _state(place: Place, *, tp_rank: int) -> ParallelState:
     config = ParallelConfig(tp_size=TP_SIZE, dcp_size=place.size)
-    return replace(ParallelState.from_config(config, tp_rank=TP_RANK), gpu_id=0)
+    return replace(ParallelState.from_config(config, tp_rank=tp_rank), gpu_id=0)
 
 
 def find_driven(paths: tuple[str, ...]) -> Any:

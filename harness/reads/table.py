@@ -14,14 +14,14 @@ from typing import Any
 
 from harness.errors import Mark, SourceError, SourceErrors, UsageError
 from harness.reads.registry import Consumer, Kind, Role
-from harness.reads.sources import Source
+from harness.reads.sources import GATED_BY, Source
 from harness.suites.yaml_marks import MarkedDict, read_yaml
 
 ABSENT = "absent"
 GENERATIONS = ("live", "published")
 
 _ROW_KEYS = ("what", "change", "both", "target", "draft", "known_open", "note")
-_ALLOWED = f"{', '.join(Source)}, none, constant N, or {{absent: REASON}}"
+_ALLOWED = f"{', '.join(Source)}, SOURCE{GATED_BY}SOURCE, none, constant N, or {{absent: REASON}}"
 _CONSTANT = re.compile(r"constant (\d+|True|False)")
 
 
@@ -248,4 +248,7 @@ class _Reader:
 
 
 def _is_source(value: Any) -> bool:
-    return value in list(Source) or value == "none" or _CONSTANT.fullmatch(value) is not None
+    names = value.split(GATED_BY)
+    if len(names) <= 2 and len(set(names)) == len(names) and set(names) <= set(Source):
+        return True
+    return value == "none" or _CONSTANT.fullmatch(value) is not None

@@ -1,7 +1,8 @@
 """The end of a run on a terminal: counts first, then per job what ran, what it proved, and what is missing.
 
-The first line counts verdicts. Jobs follow suite by suite, the red ones last, where a user looks first: each
-with its reason, the place of its log and the command that runs it again. Also what `harness show` prints.
+The first line counts verdicts, and says so where nothing ran. Jobs follow suite by suite, the red ones last,
+where a user looks first: each with its reason, the place of its log and the command that runs it again. Also
+what `harness show` prints.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from harness.report.wording import (
     option_values,
     printable,
     reproduce,
+    show_again,
     target_label,
     told_by,
     what_it_says,
@@ -38,6 +40,7 @@ from harness.verdict import (
     JobRecord,
     RunRecord,
     Verdict,
+    nothing_ran,
 )
 
 # More passed checks than this are counted, not listed: a suite of pytest files holds thousands.
@@ -67,6 +70,9 @@ _ORDER = (
     Verdict.TIMEOUT,
     Verdict.FAILED,
 )
+
+# What is listed first where not all of it is.
+_WORST = (CheckOutcome.ERROR, CheckOutcome.FAILED)
 
 # Verdicts that a user acts on: they get log and command.
 _TO_ACT_ON = frozenset(_ORDER[4:])
@@ -103,7 +109,7 @@ def render_summary(run: RunRecord, *, width: int | None = None) -> Text:
     jobs = sorted(run.jobs, key=lambda job: (_ORDER.index(job.verdict), job.suite, job.profile))
     lines = [_first_line(run)]
     for job in jobs:
-        facts = [*_target(job), *_attempts(job), *_checks(job), *_ending(job, run)]
+        facts = [*_target(job), *_attempts(job), *_checks(job, run), *_ending(job, run)]
         lines += [Text(), *_lines(job, facts, width)]
     return Text("\n").join(lines)
 
@@ -144,8 +150,12 @@ class _Fact:
 
 
 def _first_line(run: RunRecord) -> Text:
-    line = Text("interrupted: ", style="yellow") if run.interrupted else Text()
-    line = Text().append_text(line).append_text(counts(run))
+    line = Text()
+    if run.interrupted:
+        line.append("interrupted: ", style="yellow")
+    elif nothing_ran(job.verdict for job in run.jobs):
+        line.append("nothing ran: ", style="yellow")
+    line.append_text(counts(run))
     gpu_minutes = sum(job.gpu_minutes for job in run.jobs)
     if gpu_minutes:
         line.append(f", {gpu_minutes:.1f} GPU-minutes", style="dim")
@@ -192,8 +202,14 @@ def _attempts(job: JobRecord, *, all_of_them: bool = False) -> Iterator[_Fact]:
         yield _Fact(label=_dim(f"attempt {attempt.n}"), text=text)
 
 
-def _checks(job: JobRecord) -> Iterator[_Fact]:
-    return map(_check_fact, _listed(job))
+def _checks(job: JobRecord, run: RunRecord) -> Iterator[_Fact]:
+    shown, hidden = _listed(job)
+    yield from map(_check_fact, shown)
+    if hidden:
+        rest = f"{len(hidden):,} more: {count_tests(hidden)}"
+        yield _check_fact(CheckRecord(name="checks", outcome=hidden[0].outcome, message=rest))
+        command = show_again(run.run, job, argv=run.argv)
+        yield _Fact(label=_dim("all"), text=Text(printable(command), style="bold"), wraps=False)
 
 
 def _ending(job: JobRecord, run: RunRecord | None, *, always: bool = False) -> Iterator[_Fact]:
@@ -212,21 +228,23 @@ def _dim(text: str) -> Text:
     return Text(text, style="dim")
 
 
-def _listed(job: JobRecord) -> Iterator[CheckRecord]:
+def _listed(job: JobRecord) -> tuple[list[CheckRecord], list[CheckRecord]]:
+    """The checks to show, quiet ones as a count; and those that did not pass and are one too many, worst first.
+
+    Errors come before failures: an exception is never what is left out.
+    """
     checks = job.last_checks
     if len(checks) <= _LISTED_CHECKS:
-        yield from checks
-        return
-    quiet = [check for check in checks if check.outcome is CheckOutcome.PASSED and not check.message]
-    if quiet:
-        yield CheckRecord(name="checks", outcome=CheckOutcome.PASSED, message=count_tests(quiet))
-    told = [check for check in checks if check not in quiet]
-    others = [check for check in told if check.outcome is not CheckOutcome.PASSED]
-    yield from (check for check in told if check.outcome is CheckOutcome.PASSED)
-    yield from others[:_LISTED_CHECKS]
-    if len(others) > _LISTED_CHECKS:
-        rest = f"{len(others) - _LISTED_CHECKS:,} more did not pass: see the log"
-        yield CheckRecord(name="checks", outcome=CheckOutcome.FAILED, message=rest)
+        return list(checks), []
+    passed = [check for check in checks if check.outcome is CheckOutcome.PASSED]
+    quiet = [check for check in passed if not check.message]
+    count = CheckRecord(name="checks", outcome=CheckOutcome.PASSED, message=count_tests(quiet))
+    others = sorted(
+        (check for check in checks if check.outcome is not CheckOutcome.PASSED),
+        key=lambda check: _WORST.index(check.outcome) if check.outcome in _WORST else len(_WORST),
+    )
+    shown = [*([count] if quiet else []), *(check for check in passed if check.message)]
+    return [*shown, *others[:_LISTED_CHECKS]], others[_LISTED_CHECKS:]
 
 
 def _check_fact(check: CheckRecord) -> _Fact:

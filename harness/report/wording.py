@@ -182,9 +182,18 @@ def _figure(value: JSON) -> str:
 
 
 def reproduce(job: JobRecord, *, argv: Sequence[str] = ()) -> str:
-    """The command that runs this job again, with the options of the run's `argv` that change what it does."""
-    command = ["harness", "run", job.suite, "--profile", job.profile]
+    """The command that runs this job alone again, with the options of the run's `argv` that change what it does."""
+    point = job.id.removeprefix(f"{job.suite}@{job.profile}")
+    command = ["harness", "run", job.suite + point, "--profile", job.profile]
     for name, value in _options(argv, _STICKY_OPTIONS):
+        command += [name, value]
+    return shlex.join(command)
+
+
+def show_again(run: str, job: JobRecord, *, argv: Sequence[str] = ()) -> str:
+    """The command that shows all checks of this job, from where the run of that `argv` left them."""
+    command = ["harness", "show", run, job.id]
+    for name, value in _options(argv, ("--reports",)):
         command += [name, value]
     return shlex.join(command)
 

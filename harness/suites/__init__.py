@@ -42,8 +42,8 @@ from harness.suites.model import (
 )
 from harness.suites.reference_args import parse_reference_arg
 from harness.suites.schema import json_schema
-from harness.suites.select import select
-from harness.suites.source_tests import read_source_tests, source_jobs
+from harness.suites.select import named_by_profile, select, select_jobs
+from harness.suites.source_tests import idle_exclusions, read_source_tests, source_jobs
 from harness.suites.suite import Catalogue, Suite, SuitePoint
 from harness.suites.targets import Target, parse_target
 from harness.suites.yaml_marks import MarkedDict, MarkedList, load_yaml, mark_at, parse_yaml
@@ -87,18 +87,21 @@ __all__ = [
     "check_catalogue",
     "describe",
     "expand",
+    "idle_exclusions",
     "job_id",
     "json_schema",
     "load_catalogue",
     "load_suite",
     "load_yaml",
     "mark_at",
+    "named_by_profile",
     "parse_duration",
     "parse_reference_arg",
     "parse_target",
     "parse_yaml",
     "read_source_tests",
     "select",
+    "select_jobs",
     "show_duration",
     "source_jobs",
     "suite_files",

@@ -178,7 +178,7 @@ def _check_engine(engine: EngineSpec, profile: ProfileName) -> Iterator[Finding]
 
 def _check_on_cpu(engine: EngineSpec) -> Iterator[Finding]:
     """A cpu profile asks for a layout that this engine builds only on other platforms."""
-    version = engine.source.version if engine.source else None
+    version = engine.source.version or engine.source.ref if engine.source else None
     target = f"{engine.kind}@{version}" if version else engine.kind.value
     try:
         require_platform(engine.parallel.config(), platform=Platform.CPU, target=target)

@@ -5,7 +5,8 @@ A file says in its own words on which machines upstream runs it, by calls such a
 module level; they are found by parsing, for importing a test file would import the engine.
 
 Failure rule: nothing is left out in silence. A pattern without match, a file that is registered for other
-machines and a file that the suite excludes all become jobs that say why they do not run.
+machines and a file that the suite excludes all become jobs that say why they do not run. An exclusion that
+leaves nothing out, since the source moved on, is told by `idle_exclusions`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from harness.suites.jobs import Job, SourceFile, job_id
-from harness.suites.model import SourceTests
+from harness.suites.model import LeftOut, SourceTests
 
 # Pattern → the files it matches, path relative to the source's root → text.
 Listing = Mapping[str, Mapping[str, str]]
@@ -59,15 +60,38 @@ def source_jobs(job: Job, listing: Listing) -> list[Job]:
     return jobs
 
 
+def idle_exclusions(tests: SourceTests, listing: Listing) -> list[LeftOut]:
+    """The exclusions that leave nothing out: their file is not among those of the source, or defines no test of
+    that name. One that a file inherits from another one counts as idle; of a file that cannot be parsed none does.
+    """
+    texts = {path: text for found in listing.values() for path, text in found.items()}
+    return [entry for entry in tests.exclude if entry.file not in texts or _is_idle(entry, texts[entry.file])]
+
+
+def _is_idle(entry: LeftOut, text: str) -> bool:
+    module = _parsed(text)
+    if entry.test is None or module is None:
+        return False
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    defined = {node.name for node in ast.walk(module) if isinstance(node, kinds)}
+    return not set(entry.test.partition("[")[0].split("::")) <= defined
+
+
 def registrations(text: str) -> list[Registration] | None:
     """What a test file says of the machines it is for; None where it cannot be parsed."""
+    module = _parsed(text)
+    if module is None:
+        return None
+    return [found for statement in module.body for found in _registered(statement)]
+
+
+def _parsed(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # upstream's escapes are upstream's business
-            module = ast.parse(text)
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    return [found for statement in module.body for found in _registered(statement)]
 
 
 def _registered(statement: ast.stmt) -> Iterator[Registration]:

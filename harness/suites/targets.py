@@ -7,9 +7,13 @@ of the same name, so `python: sglang` says the same as `targets: [sglang]`.
 from __future__ import annotations
 
 import difflib
+import re
 from enum import StrEnum
 
 from harness.errors import UsageError
+
+# What stands before the number in the name of a tag.
+_TAG = re.compile(r"^[vV](?=\d)")
 
 
 class Target(StrEnum):
@@ -20,7 +24,8 @@ class Target(StrEnum):
 
 
 def parse_target(given: str) -> tuple[Target, str | None]:
-    """`sglang@0.5.18` → the target and its version, which is None where none is given.
+    """`sglang@0.5.18` → the target and its version, which is None where none is given; `sglang@v0.5.18`, as
+    upstream tags it, is the same version.
 
     Raises UsageError for an unknown name, an empty version, and a version of the reference.
     """
@@ -33,7 +38,7 @@ def parse_target(given: str) -> tuple[Target, str | None]:
         raise UsageError(f"--target {given}: the version is missing; allowed: {name}@0.5.18, or {name}")
     if version and name == Target.REFERENCE:
         raise UsageError(f"--target {given}: the reference is this harness itself and has no versions")
-    return Target(name), version or None
+    return Target(name), _TAG.sub("", version) or None
 
 
 def default_targets(python: str | None) -> tuple[Target, ...]:

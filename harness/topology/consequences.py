@@ -14,8 +14,8 @@ from typing import Any
 class Contrast:
     """What a source says on `axis`, and `other`, the value that it differs from most tellingly.
 
-    Sources are `seed`, `ps`, `live`, and `draft`, the ps of a draft model; `up` says whether live groups exist. A value
-    is None only for `gpu_id`, of which no number is told.
+    Sources are `seed`, `ps`, `live`, and `draft`, the ps of a draft model; `up` says whether live groups exist, `off`
+    whether live answers that DCP is off. A value is None only for `gpu_id`, of which no number is told.
     """
 
     axis: str
@@ -23,6 +23,7 @@ class Contrast:
     value: Any
     other: Any
     up: bool
+    off: bool
 
 
 def consequence(contrast: Contrast) -> str:
@@ -42,7 +43,7 @@ def _dcp_size(contrast: Contrast) -> str:
     """Pools, caps and page widths follow from it: who reads the larger number decides what breaks."""
     larger = _is_larger(contrast)
     words = (_CAP if contrast.source == "seed" else _POOL)[larger]
-    if larger and contrast.other == 1:
+    if larger and contrast.other == 1 and contrast.off:
         up = "" if contrast.up else "no DCP group is up, so "
         return f"{up}DCP is off: every rank keeps the whole KV, and {words}"
     return words
@@ -73,6 +74,11 @@ _CAP = {
     " scheduled",
     False: "the scheduler's cap reads a number {times} smaller than the pool: requests refused that would fit",
 }
+
+# Of a rank, beside the line of its size: nothing else is wrong with it.
+LIVE_IS_OFF = (
+    "differs only because DCP is off in live (see attn_dcp_size): no rows change owner, each rank keeps all"
+)
 
 _DRAFT = {
     "attn_dcp_size": "the draft's KV pool is sized {times} too large, and its attention looks at a shard of what it"

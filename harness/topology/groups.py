@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from itertools import chain, pairwise
+from typing import Any, TypeGuard
 
 from harness.errors import TopologyError
 from harness.topology.config import ParallelConfig
@@ -84,9 +85,23 @@ def check_groups(config: ParallelConfig, axis: Axis | str, groups: Sequence[Sequ
     order, a rank missing or in two groups, groups of another size, or groups that mix other axes.
     """
     expected = group_table(config, axis)
-    found = sorted(list(group) for group in groups)
+    found = sorted(_lists_of_ranks(groups))
     if found != sorted(expected):
         raise TopologyError(f"{axis} groups {found} {_difference(axis, found, expected)}")
+
+
+def _lists_of_ranks(groups: object) -> list[list[int]]:
+    """The groups as lists, once they are known to be groups of numbers."""
+    if not _is_sequence(groups):
+        raise TopologyError(f"groups is {groups!r}, but must be a list of lists of ranks")
+    for group in groups:
+        if not _is_sequence(group) or any(type(rank) is not int for rank in group):
+            raise TopologyError(f"groups holds {group!r}, but a group must be a list of ranks, integers")
+    return [list(group) for group in groups]
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _difference(axis: str, found: list[list[int]], expected: list[list[int]]) -> str:

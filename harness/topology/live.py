@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, SupportsIndex, TypeVar, overload
 
 from harness.errors import InjectionError, NoGroupError, TopologyError
 from harness.topology import reads
@@ -180,6 +180,18 @@ class InjectedParallel(LiveParallel):
         require_inside(self._injection)
         return injected_snapshot(self._injection)
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # it answers by its block alone, which has no copy
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise InjectionError(
+            f"the live topology of {self._injection} cannot be pickled: it answers in its block and its process"
+            " only; send config and rank, and inject() them there"
+        )
+
 
 def injected_snapshot(injection: Injection) -> Snapshot:
     """As a rank of that topology has it installed: a DCP group is up where it has more than one rank."""
@@ -203,9 +215,17 @@ def install_parallel(state: ParallelState, groups: Mapping[str, object] | None =
 
     A state installed without a "dcp" group leaves DCP reads off or loud. What a recording saw read before init is
     read once more. Raises InjectionError inside `inject()`, and TopologyError where a topology is installed
-    already.
+    already, or something else is given than a state and groups.
     """
     global _installed
+    if not isinstance(state, ParallelState):
+        raise TopologyError(
+            f"state is {state!r}, but must be a ParallelState, such as ParallelState.from_config(config, tp_rank=0)"
+        )
+    if not isinstance(groups, Mapping | None):
+        raise TopologyError(
+            f'groups is {groups!r}, but must be a mapping of kinds to groups, such as {{"dcp": group}}'
+        )
     if (injection := current()) is not None:
         raise InjectionError(f"install_parallel() was called inside {injection}, which already answers")
     if _installed is not _NOTHING:

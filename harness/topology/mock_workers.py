@@ -1,7 +1,8 @@
 """Stand-in workers for tests of code that is given one: they always carry a `ps`, and make up no answer.
 
 A double that invents attributes (MagicMock) answers a new topology read in silence, and one that is put together
-by hand forgets `ps`: the test then passes, or breaks, for the wrong reason.
+by hand forgets `ps`: the test then passes, or breaks, for the wrong reason. So does code that reads
+`getattr(worker, "dcp_size", 1)`: names of the topology that are not there raise what no default swallows.
 """
 
 from __future__ import annotations
@@ -13,9 +14,27 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from harness.errors import TopologyError
 from harness.topology import injections
 from harness.topology.config import ParallelConfig
-from harness.topology.names import unknown_name
+from harness.topology.live import LiveParallel
+from harness.topology.names import SLIP, nearest, swapped_letters, unanswered_read, unknown_name
 from harness.topology.resolve import resolve, state_of
+from harness.topology.sizes import FIELDS as SIZES
 from harness.topology.state import ParallelState
+
+# Every name of a number of the topology, in any source.
+TOPOLOGY_NAMES = frozenset(
+    {
+        *(field.name for field in (*fields(ParallelState), *fields(ParallelConfig))),
+        *(name for name in dir(LiveParallel) if name.startswith(("dcp_", "attn_dcp_"))),
+    }
+)
+# What only the live topology calls so, and where a worker finds it.
+_LIVE_ONLY = {
+    "dcp_rank": "ps.attn_dcp_rank",
+    "dcp_enabled": "get_parallel().dcp_enabled",
+    "dcp_group": "get_parallel().dcp_group",
+}
+# The arguments of `mock_worker`; any other keyword is an attribute.
+_ARGUMENTS = ("config", "rank", "ps", "server_args")
 
 
 class MockServerArgs:
@@ -27,14 +46,14 @@ class MockServerArgs:
     if not TYPE_CHECKING:  # a type checker lets tests read what they gave
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise unknown_name(
-                "server_args of this mock worker", name, {other: other for other in vars(self)}
-            )
+            error = unanswered_read if name in TOPOLOGY_NAMES else unknown_name
+            raise error("server_args of this mock worker", name, {other: other for other in vars(self)})
 
 
 class MockWorker:
     """A model runner, TP worker or scheduler as far as a test gave it attributes; `ps` can be replaced only by
-    another ParallelState. Reading what is not there raises UnknownNameError, which says where the nearest is.
+    another ParallelState. Reading what is not there raises UnknownNameError, which says where the nearest is, or
+    UnansweredReadError for a name of the topology: `hasattr`, and `getattr` with a default, raise that too.
     """
 
     ps: ParallelState
@@ -63,7 +82,9 @@ class MockWorker:
             places = {field.name: f"ps.{field.name}" for field in fields(ParallelState)}
             for argument in vars(vars(self).get("server_args", self)):
                 places.setdefault(argument, f"server_args.{argument}")
-            raise unknown_name("this mock worker", name, places | own)
+            places = _LIVE_ONLY | places
+            error = unanswered_read if name in TOPOLOGY_NAMES else unknown_name
+            raise error("this mock worker", name, places | own)
 
 
 def mock_worker(config: ParallelConfig | None = None, rank: int = 0, **attributes: Any) -> MockWorker:
@@ -71,13 +92,41 @@ def mock_worker(config: ParallelConfig | None = None, rank: int = 0, **attribute
 
     Attributes are set as given: values, functions, a `ps` of its own (a ParallelState, or a ParallelConfig for
     the same rank of that topology). `server_args` is a mapping of launch arguments on top of the sizes. Raises
-    TopologyError for a ps that is missing (None) or contradicts itself, and for a rank that is not there.
+    TopologyError for a ps that is missing (None) or contradicts itself, for a rank that is not there, and for an
+    attribute that may be meant for an argument or for a size of the topology (it can be set on the worker).
     """
     seed, ps = _topology(config, rank)
+    for name in attributes:
+        _refuse_slip(name, alone=config is None and injections.current() is None)
     if "ps" in attributes:
         ps = state_of("ps", attributes.pop("ps"), rank)
-    arguments = MockServerArgs(seed, attributes.pop("server_args", {}))
-    return MockWorker(ps=ps, server_args=arguments, **attributes)
+    given = attributes.pop("server_args", {})
+    if not isinstance(given, Mapping):
+        raise TopologyError(f"server_args is {given!r}, but must be a mapping of launch arguments")
+    return MockWorker(ps=ps, server_args=MockServerArgs(seed, given), **attributes)
+
+
+def _refuse_slip(name: str, *, alone: bool) -> None:
+    """Raise TopologyError for an attribute under a name that looks like another one.
+
+    `alone` says that no topology was given: then a size among the attributes would change nothing but itself.
+    """
+    if name in _ARGUMENTS:
+        return
+    if name in SIZES or (alone and name in TOPOLOGY_NAMES - {"gpu_id"}):
+        meant = "a size or rank of the topology: give it a config, mock_worker(ParallelConfig(tp_size=8), rank=5)."
+    elif near := nearest(name, _ARGUMENTS, alike=SLIP) or _swapped(name):
+        meant = f"very like {near!r}; did you mean that?"
+    else:
+        return
+    raise TopologyError(
+        f"mock_worker() was given the attribute {name!r}, which is {meant}"
+        f" If an attribute is what you want, set it on the worker: worker.{name} = ..."
+    )
+
+
+def _swapped(name: str) -> str | None:
+    return None if name in TOPOLOGY_NAMES else swapped_letters(name, sorted(TOPOLOGY_NAMES))
 
 
 def _topology(config: ParallelConfig | None, rank: int) -> tuple[ParallelConfig, ParallelState]:

@@ -36,8 +36,8 @@ _DCP_PLATFORMS: dict[str, tuple[tuple[str, frozenset[Platform]], ...]] = {
 
 
 def dcp_platforms(target: str) -> frozenset[Platform]:
-    """Where this target can run dcp > 1. `target` is a name, or `name@version`; without one, or with a
-    branch, the newest release counts.
+    """Where this target can run dcp > 1. `target` is a name, or `name@version`, as a number or as upstream tags
+    it (`v0.5.18`); without one, or with a branch, the newest release counts.
 
     Raises TopologyError for a target of which nothing is known.
     """
@@ -65,6 +65,6 @@ def require_platform(config: ParallelConfig, *, platform: Platform | str, target
 
 
 def _numbers(version: str) -> list[int]:
-    """The release of a version, so that 0.5.9 comes before 0.5.18; empty for what is no version, as a branch."""
-    release = re.match(r"\d+(\.\d+)*", version)
-    return [int(part) for part in release[0].split(".")] if release else []
+    """The release of a version, so that 0.5.9 comes before 0.5.18; empty for what is none: a branch, a commit."""
+    release = re.match(r"[vV]?(\d+(\.\d+)+)", version)
+    return [int(part) for part in release[1].split(".")] if release else []

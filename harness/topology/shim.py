@@ -8,8 +8,9 @@ what was there on any exit: return, exception, closed generator, cancelled task.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from harness.errors import InjectionError, TopologyError
@@ -82,6 +83,8 @@ def inject(
     topology. Sources may contradict each other, but none itself. A thread started inside needs the context
     copied, else its reads raise InjectionError, as do reads through the yielded worker after the block.
 
+    What it returns can be entered once (InjectionError), or decorate a function.
+
     Raises TopologyError, before anything is injected, for a rank that `config` does not have, a source that
     contradicts itself, and a name that is not known. With target "sglang" the real package answers as well
     (`targets.sglang`); the worker is then a `SglangWorker`.
@@ -90,7 +93,32 @@ def inject(
         raise TopologyError(
             f"target is {target!r}; allowed: {', '.join(TARGETS)}{hint(str(target), TARGETS)}"
         )
-    return _block(resolve(config, rank=rank, seed=seed, ps=ps, live=live), target)
+    return _Block(resolve(config, rank=rank, seed=seed, ps=ps, live=live), target)
+
+
+class _Block(ContextDecorator, AbstractContextManager[InjectedWorker]):
+    """What `inject()` returns. A decorated function gets a block of its own at each call."""
+
+    def __init__(self, sources: WorkerSources, target: str) -> None:
+        self._sources = sources
+        self._target = target
+        self._block: AbstractContextManager[InjectedWorker] | None = None
+
+    def __enter__(self) -> InjectedWorker:
+        if self._block is not None:
+            raise InjectionError("an inject() block can be entered once: call inject() anew for each block")
+        self._block = _block(self._sources, self._target)
+        return self._block.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if self._block is None:
+            raise InjectionError("an inject() block was left that has not been entered")
+        return self._block.__exit__(kind, error, trace)
+
+    def _recreate_cm(self) -> _Block:
+        return _Block(self._sources, self._target)
 
 
 @contextmanager

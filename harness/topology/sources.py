@@ -15,8 +15,9 @@ from itertools import product
 
 from harness.errors import TopologyError
 from harness.topology.config import ParallelConfig
-from harness.topology.consequences import Contrast, consequence
+from harness.topology.consequences import LIVE_IS_OFF, Contrast, consequence
 from harness.topology.live import LiveParallel
+from harness.topology.resolve import require_config
 from harness.topology.state import ParallelState
 
 # The axes of every comparison, in field order.
@@ -46,9 +47,13 @@ class Divergence:
     values: Mapping[str, int | None]
     consequence: str
 
+    @property
+    def said(self) -> str:
+        """`seed 4, ps 4, live 1`."""
+        return ", ".join(f"{source} {value}" for source, value in self.values.items())
+
     def __str__(self) -> str:
-        said = ", ".join(f"{source} {value}" for source, value in self.values.items())
-        return f"{self.axis}: {said}: {self.consequence}"
+        return f"{self.axis}: {self.said}: {self.consequence}"
 
 
 def verify_sources(
@@ -62,8 +67,12 @@ def verify_sources(
 
     `live` is None where no group is up: DCP reads then answer "off", and nothing else can be compared. The ps of
     a draft must say that it keeps its whole KV (dcp 1) and runs in the first stage; its live source is the
-    target's. Raises TopologyError for a role that does not exist.
+    target's. Raises TopologyError for a role that does not exist, and for a source of another type.
     """
+    require_config("seed", seed)
+    _require_state("ps", ps)
+    if not isinstance(live, LiveParallel | None):
+        _require_state("live", live, "a ParallelState, get_parallel(), or None while no group is up")
     try:
         role = Role(role)
     except ValueError as error:
@@ -75,8 +84,13 @@ def verify_sources(
 def compare_states(
     a: ParallelState, b: ParallelState, *, names: tuple[str, str] = ("scheduler", "one_batch")
 ) -> list[Divergence]:
-    """Every field on which two places that build a worker's state from the same arguments differ."""
+    """Every field on which two places that build a worker's state from the same arguments differ.
+
+    Raises TopologyError for what is no ParallelState.
+    """
     first, second = names
+    for name, state in ((first, a), (second, b)):
+        _require_state(name, state)
     return [
         Divergence(
             axis=axis,
@@ -86,6 +100,16 @@ def compare_states(
         for axis in FIELDS
         if getattr(a, axis) != getattr(b, axis)
     ]
+
+
+def _require_state(name: str, given: object, allowed: str = "a ParallelState") -> None:
+    if isinstance(given, ParallelState):
+        return
+    # A config says nothing of which rank it is.
+    hint = "; of a config, say ParallelState.from_config(config, tp_rank=...)"
+    raise TopologyError(
+        f"{name} is {given!r}, but must be {allowed}{hint if isinstance(given, ParallelConfig) else ''}"
+    )
 
 
 def read_live(live: LiveParallel) -> ParallelState | None:
@@ -133,8 +157,7 @@ class _Worker:
             right = {source: getattr(own if source == "ps" else truth, axis) for source in values}
             if values != right:
                 shown = values if len(set(values.values())) > 1 else {**values, "expected": right["ps"]}
-                contrast = self._contrast(axis, values, right)
-                yield Divergence(axis=axis, values=shown, consequence=consequence(contrast))
+                yield Divergence(axis=axis, values=shown, consequence=self._consequence(axis, values, right))
 
     def _seed_says(self, truth: ParallelState) -> Values:
         """The sizes that the launch arguments give; whether attention is cut in slices goes by their switch alone."""
@@ -150,23 +173,53 @@ class _Worker:
             "moe_dp_size": seed.moe_dp_size,
         }
 
-    def _contrast(self, axis: str, values: Values, right: Values) -> Contrast:
-        """Which two values to speak of: a ps against the groups that are there, else the arguments against them."""
+    def _consequence(self, axis: str, values: Values, right: Values) -> str:
+        """What goes wrong, and where the arguments say a third thing, what that does beside it."""
+        if axis == "attn_dcp_rank" and self._is_off_in_live_alone():
+            return LIVE_IS_OFF
+        first, *others = self._contrasts(axis, values, right)
+        told = consequence(first)
+        for other in others:
+            told += (
+                f"; and by the launch arguments ({other.value} against {other.other}) {consequence(other)}"
+            )
+        return told
+
+    def _is_off_in_live_alone(self) -> bool:
+        """The ps is a rank of its own group of several, and live answers 0 because it knows of no group."""
+        size = 1 if self.live is None else self.live.attn_dcp_size
+        return size == 1 < self.ps.attn_dcp_size and (
+            self.ps.attn_dcp_rank == self.ps.tp_rank % self.ps.attn_dcp_size
+        )
+
+    def _contrasts(self, axis: str, values: Values, right: Values) -> list[Contrast]:
+        """Which two values to speak of: a ps against the groups that are there, else the arguments against them.
+
+        Both where all three differ: one number sizes what another fills, and a third decides what is let in.
+        """
         pairs = [("ps", "live"), ("seed", "ps")]
+        found = []
         if self.role is Role.DRAFT and axis in DRAFT_FIELDS:
-            if values["ps"] != right["ps"]:
-                return self._against("draft", axis, values["ps"], right["ps"])
             pairs = [("seed", "live")]
-        for source, other in pairs:
-            if source in values and other in values and values[source] != values[other]:
-                return self._against(source, axis, values[source], values[other])
-        odd = next(source for source in values if values[source] != right[source])
-        return self._against(odd, axis, values[odd], right[odd])
+            if values["ps"] != right["ps"]:
+                found.append(self._against("draft", axis, values["ps"], right["ps"]))
+        found += [
+            self._against(source, axis, values[source], values[other])
+            for source, other in pairs
+            if source in values and other in values and values[source] != values[other]
+        ]
+        if not found:
+            odd = next(source for source in values if values[source] != right[source])
+            return [self._against(odd, axis, values[odd], right[odd])]
+        all_differ = len(set(values.values())) == _ALL_THREE
+        return found if all_differ or found[0].source == "draft" else found[:1]
 
     def _against(self, source: str, axis: str, value: int | None, other: int | None) -> Contrast:
-        return Contrast(axis=axis, source=source, value=value, other=other, up=self.live is not None)
+        off = self.live is None or self.live.attn_dcp_size == 1
+        return Contrast(axis=axis, source=source, value=value, other=other, up=self.live is not None, off=off)
 
 
+_ALL_THREE = 3
 # Where a rank stands: its other ranks follow.
 _PLACE = ("tp_rank", "pp_rank", "dp_rank")
 # What is answered while no group is up; all other reads raise.

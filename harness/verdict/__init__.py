@@ -2,7 +2,15 @@
 
 from harness.verdict.classify import ProcessEnd, classify_attempt, finding, findings, signal_name
 from harness.verdict.events import JobTicket, LiveView
-from harness.verdict.judge import INFRA_LIMIT, Judged, exit_code, judge_job, needs_retry, speaks_of_code
+from harness.verdict.judge import (
+    INFRA_LIMIT,
+    Judged,
+    exit_code,
+    judge_job,
+    needs_retry,
+    nothing_ran,
+    speaks_of_code,
+)
 from harness.verdict.outcomes import OPEN_CHECKS, RED_CHECKS, AttemptOutcome, CheckOutcome, Verdict
 from harness.verdict.question_stream import FILE_NAME as QUESTIONS_FILE
 from harness.verdict.question_stream import AskedQuestion, QuestionRole
@@ -52,6 +60,7 @@ __all__ = [
     "is_clean_commit",
     "judge_job",
     "needs_retry",
+    "nothing_ran",
     "signal_name",
     "speaks_of_code",
     "to_json",

@@ -77,13 +77,23 @@ def judge_job(
 def exit_code(
     jobs: Sequence[Judged], *, require_all: bool = False, allow_flaky: bool = False, interrupted: bool = False
 ) -> int:
-    """The exit status of a run: 130 for an interrupt, 2 for no job at all, else 1 beats 3 beats 0."""
+    """The exit status of a run: 130 for an interrupt, 2 for no job at all, else 1 beats 3 beats 0.
+
+    A run in which nothing ran proved nothing, so it is 3 whoever asked for what.
+    """
     if interrupted:
         return EXIT_INTERRUPT
     if not jobs:
         return EXIT_EMPTY
+    if nothing_ran(job.verdict for job in jobs):
+        return EXIT_OPEN
     shares = {_exit_share(job, require_all=require_all, allow_flaky=allow_flaky) for job in jobs}
     return next(share for share in (EXIT_RED, EXIT_OPEN, EXIT_OK) if share in shares)
+
+
+def nothing_ran(verdicts: Iterable[Verdict | None]) -> bool:
+    """Whether a run's jobs are all `not_run`. A declared skip is a decision of the suite, so it is not that."""
+    return set(verdicts) == {Verdict.NOT_RUN}
 
 
 def _exit_share(job: Judged, *, require_all: bool, allow_flaky: bool) -> int:

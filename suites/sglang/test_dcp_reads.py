@@ -5,6 +5,7 @@ Runs in an SGLang environment: `harness run sglang/dcp_reads --target sglang`.
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 from harness.reads.judge import check_name, judge
 from harness.reads.registry import Consumer, Role, load_consumers
 from harness.reads.table import load_table
+
+if importlib.util.find_spec("sglang") is None:
+    pytest.fail("sglang is not importable here; first: make sglang VERSION=0.5.18", pytrace=False)
 
 CONSUMERS = load_consumers()
 TABLE = load_table(Path(__file__).with_name("_dcp_reads.yaml"), CONSUMERS)

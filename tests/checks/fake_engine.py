@@ -116,6 +116,8 @@ class FakeEngine:
             told["early_reads"] = [
                 "runner.py:7: __init__ read dcp_enabled before init: False then, True later"
             ]
+        if self.has("six-early-reads") and rank in (1, 2, 5, 6, 7):
+            told["early_reads"] = [f"a.py:{line}" for line in range(6)]
         if self.has("no-seed") and rank == 1:
             del told["seed"]
         return told

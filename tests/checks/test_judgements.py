@@ -59,7 +59,7 @@ LOUD = [
         "ps-early",
         "ranks 0 to 3: attn_dcp_size: seed 4, ps 1, live 4: the KV pool is sized four times too small",
     ),
-    ("sources", "ps-early", "rank 3: attn_dcp_rank: ps 0, live 3: a rank writing its neighbour's rows"),
+    ("sources", "ps-early", "ranks 1 to 3: attn_dcp_rank: ps 0, live 1 on rank 1: a rank writing its"),
     ("sources", "no-group", "ranks 0 to 3: attn_dcp_size: seed 4, ps 4, live 1: no DCP group is up"),
     ("sources", "ps-impossible", "rank 2: tells sources that cannot be: attn_dcp_rank is 4"),
     ("sources", "two-of-a-rank", "rank 2: answers as rank 2, but its live topology says tp_rank 1"),
@@ -158,3 +158,25 @@ def test_no_baseline_is_an_error_and_never_a_pass(name: str) -> None:
     context = CheckContext(client=cast(EngineClient, FakeEngine()), baseline=None)
     with pytest.raises(MissingBaselineError):
         CHECKS[name].run(params, context)
+
+
+def test_lines_left_out_of_the_message_are_counted_and_all_are_in_the_figures() -> None:
+    quiet = judge("sources", FakeEngine(tp=8, faults=frozenset({"no-sources"})))
+    assert quiet.message.endswith("; … and 6 more on ranks 2 to 7")
+    assert len(quiet.figures["missing"]) == 8
+    several = judge("sources", FakeEngine(tp=8, faults=frozenset({"six-early-reads"})))
+    lines = [f"ranks 1, 2, 5 to 7: early read: a.py:{line}" for line in range(6)]
+    assert several.message == "; ".join([*lines[:4], "… and 2 more on ranks 1, 2, 5 to 7"])
+    assert several.figures["divergences"] == lines
+
+
+def test_what_differs_by_the_rank_alone_is_one_line() -> None:
+    off = judge("sources", FakeEngine(tp=8, faults=frozenset({"no-group"})))
+    size, rank = off.message.split("; ")
+    assert size.startswith("ranks 0 to 7: attn_dcp_size: seed 4, ps 4, live 1: no DCP group is up")
+    assert rank.startswith(
+        "ranks 1 to 3, 5 to 7: attn_dcp_rank: ps 1, live 0 on rank 1: differs only because DCP is off in live"
+    )
+    assert [line.split(": differs")[0] for line in off.figures["divergences"][1:]] == [
+        f"ranks {n}, {n + 4}: attn_dcp_rank: ps {n}, live 0" for n in (1, 2, 3)
+    ]

@@ -101,5 +101,7 @@ def test_a_baseline_that_is_none_is_refused(urls: tuple[str, str, str]) -> None:
 def test_an_engine_that_is_not_there_is_named() -> None:
     done = harness("eval", "active", "--url", "http://127.0.0.1:9", "-p", "dcp=2")
     assert done.code == 1
-    assert "http://127.0.0.1:9 cannot be reached" in done.out
+    assert "active error: http://127.0.0.1:9 cannot be reached: nothing answers there" in done.out
+    assert "refused" in done.out
+    assert "died" not in done.out
     assert "Traceback" not in done.told

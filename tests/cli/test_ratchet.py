@@ -79,12 +79,14 @@ def test_a_file_that_does_not_parse_fails(folder: Path) -> None:
     (folder / "engine" / "b.py").write_text("server_args.dcp_size = = 1\n")
     done = scan(folder)
     assert done.code == 1
-    assert "engine/b.py:1:24 unparsed does not parse: invalid syntax" in done.out
+    assert "engine/b.py:1:24 unparsed does not parse as Python 3." in done.out
     assert scan(folder, "--format", "github").out.startswith("::error file=engine/b.py,line=1,col=24,")
 
 
 def test_an_idle_exemption_is_told_at_its_place(folder: Path) -> None:
-    (folder / "rules.yaml").write_text(RULES + "exempt:\n  - {file: gone.py, reason: it was there once}\n")
+    (folder / "rules.yaml").write_text(
+        RULES + "exempt:\n  - {places: [gone.py], reason: it was there once}\n"
+    )
     done = scan(folder)
     assert_usage_error(done, "rules.yaml:5:5: exempt: exempts nothing")
     assert done.out == ""

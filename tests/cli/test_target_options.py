@@ -31,12 +31,12 @@ TREE = EngineSource(
     ("source", "says"),
     [
         (None, "sglang 0.5.18"),
-        (TREE, f"sglang source {'c' * 12}, dependencies of 0.5.18"),
-        (replace(TREE, version="0.5.19"), f"sglang 0.5.19 source {'c' * 12}"),
-        (replace(TREE, version="0.5.19", commit=None), f"sglang 0.5.19 source {'d' * 12}"),
+        (TREE, f"sglang source commit {'c' * 12}, dependencies of 0.5.18"),
+        (replace(TREE, version="0.5.19"), f"sglang 0.5.19 source commit {'c' * 12}"),
+        (replace(TREE, version="0.5.19", commit=None), f"sglang 0.5.19 source digest {'d' * 12}"),
         (
             replace(TREE, version="0.5.19", commit="c" * 40 + "+dirty"),
-            f"sglang 0.5.19 source {'c' * 12}+dirty {'d' * 12}",
+            f"sglang 0.5.19 source commit {'c' * 12}+dirty digest {'d' * 12}",
         ),
     ],
 )
@@ -45,7 +45,7 @@ def test_the_package_has_one_name_for_each_code(source: EngineSource | None, say
 
 
 def test_an_environment_without_a_release_names_none() -> None:
-    assert label(replace(RELEASE, version=""), TREE) == f"sglang source {'c' * 12}"
+    assert label(replace(RELEASE, version=""), TREE) == f"sglang source commit {'c' * 12}"
 
 
 @pytest.fixture
@@ -88,8 +88,14 @@ def test_a_broken_environment_harms_only_those_who_ask_for_it(no_environment: Pa
 
 
 def test_a_version_that_is_not_built_is_wrong_usage(no_environment: Path) -> None:
+    done = harness("run", "dcp/layout_unit", "--target", "sglang@0.5.17", HARNESS_ENVS=str(no_environment))
+    assert_usage_error(done, "sglang 0.5.17", "make sglang VERSION=0.5.17")
+
+
+def test_nobody_is_told_to_build_a_version_that_cannot_be_built(no_environment: Path) -> None:
     done = harness("run", "dcp/layout_unit", "--target", "sglang@0.5.99", HARNESS_ENVS=str(no_environment))
-    assert_usage_error(done, "sglang 0.5.99", "make sglang VERSION=0.5.99")
+    assert_usage_error(done, "sglang 0.5.99", "none can be built", "0.5.18", "--source PATH")
+    assert "VERSION=" not in done.told
 
 
 def test_wrong_targets_and_sources_are_wrong_usage(tmp_path: Path) -> None:
@@ -97,6 +103,27 @@ def test_wrong_targets_and_sources_are_wrong_usage(tmp_path: Path) -> None:
     assert_usage_error(harness("list", "dcp/*", "--target", "slang"), "did you mean 'sglang'")
     done = harness("plan", "dcp/layout_unit", "--source", str(tmp_path / "none"))
     assert_usage_error(done, str(tmp_path / "none"), "is no folder")
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize("option", [("--source", ""), ("--source=",), ("--target", "")])
+def test_an_empty_option_is_no_option_left_out(
+    command: str, option: tuple[str, ...], tree: Path, tmp_path: Path
+) -> None:
+    """Started in a checkout, so that an empty path would be one."""
+    done = harness(command, "dcp/layout_unit", *option, cwd=tree, reports=tmp_path / "reports")
+    assert_usage_error(done, "allowed: ", option[0].strip("=") if "source" in option[0] else "reference")
+
+
+def test_the_help_of_run_says_how_a_point_is_written_and_what_nothing_ran_means() -> None:
+    """Brackets are markup to whoever prints the help, who swallows them unescaped."""
+    told = " ".join(harness("run", "--help").out.replace("│", " ").split())
+    for words in (
+        "'SUITE[dcp=4]'",
+        "'sglang/dcp_units[file=*layout*]'",
+        "3: something could not be judged, or nothing ran",
+    ):
+        assert words in told
 
 
 def test_list_keeps_the_suites_that_have_the_target() -> None:
@@ -110,16 +137,17 @@ def test_list_keeps_the_suites_that_have_the_target() -> None:
 
 
 def test_a_missing_environment_keeps_its_jobs_from_running(tmp_path: Path) -> None:
-    """Exit 3: the target was asked for by name; the command that makes it is told; nothing crashes."""
+    """Exit 3 since nothing ran, also where the target was not asked for by name; the command that makes it is
+    told; nothing crashes."""
     pools = tmp_path / "pools.yaml"
     pools.write_text("pools:\n  cpu: {executor: local, slots: 2}\n")
     where = {"HARNESS_ENVS": str(tmp_path / "envs"), "HARNESS_POOLS": str(pools)}
     done = harness("run", "sglang/dcp_units", "--target", "sglang", reports=tmp_path / "reports", **where)
     assert done.code == 3, done.told
-    assert done.out.splitlines()[-4].startswith("1 not run")
+    assert done.out.splitlines()[-4].startswith("nothing ran: 1 not run")
     assert "make sglang VERSION=" in done.out
     auto = harness("run", "sglang/dcp_units", reports=tmp_path / "reports", **where)
-    assert auto.code == 0, auto.told
+    assert auto.code == 3, auto.told
     assert "make sglang VERSION=" in auto.out
     assert "harness run sglang/dcp_units --source PATH" in auto.out
 

@@ -46,7 +46,7 @@ def test_a_fault_is_seen_where_it_should_be(world: World, suite: str, fault: str
 def test_gloo_gives_the_same_verdict(world: World, suite: str) -> None:
     code, checks = run_shipped(world, suite, "--engine-arg", "comm=gloo")
     assert code == 0
-    assert len(checks) == 7
+    assert len(checks) == 8
 
 
 def test_bare_pytest_runs_the_same_checks(tmp_path: Path) -> None:

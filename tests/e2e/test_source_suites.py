@@ -155,6 +155,47 @@ def test_each_file_is_a_job_with_a_verdict_for_each_test(
     assert after == before  # nothing was left in somebody's checkout
 
 
+def test_one_file_is_run_by_its_point_and_by_its_name_and_again_says_so(
+    world: World, checkout: Path, envs: Path, catalogue: None
+) -> None:
+    (checkout / "test/unit/test_good.py").write_text(GOOD.replace("2 * size", "3 * size"))
+    for pattern in ("own[file=*/test_good.py]", "test/unit/test_good.py"):
+        code, out, jobs = run(world, pattern, "--source", str(checkout), envs=envs)
+        assert (code, list(jobs)) == (1, ["test/unit/test_good.py"]), out
+        command = f"harness run 'own[file=test/unit/test_good.py]' --profile cpu --source {checkout}"
+        assert command in out
+
+
+def test_a_run_in_which_nothing_ran_is_not_green(
+    world: World, checkout: Path, envs: Path, catalogue: None
+) -> None:
+    code, out, jobs = run(world, "own", envs=envs)
+    assert (code, jobs["own"]["verdict"]) == (3, "not_run")
+    assert "nothing ran: 1 not run" in out
+    code, out, _ = run(world, "own", "plain", envs=envs)
+    assert code == 0, out  # something ran, and nobody asked for the other by name
+    assert run(world, "own@cpu", "plain", envs=envs)[0] == 3
+    code, out, _ = run(world, "own[file=test/unit/test_gpu.py]", "--source", str(checkout), envs=envs)
+    assert (code, "1 skipped" in out) == (0, True)  # that it is not for this machine is known, not missing
+
+
+def test_exclusions_that_match_nothing_are_told(
+    world: World, checkout: Path, envs: Path, catalogue: None
+) -> None:
+    def notes(pattern: str) -> list[str]:
+        err = world.run("plan", pattern, "--source", str(checkout), HARNESS_ENVS=str(envs))[2]
+        return [line for line in err.splitlines() if "excludes" in line]
+
+    assert notes("own") == []
+    (checkout / "test/unit/test_good.py").write_text(GOOD.replace("test_net", "test_web"))
+    told = "harness: own excludes test/unit/test_good.py::TestGood::test_net, and this source has nothing of"
+    assert [note.startswith(told) for note in notes("own")] == [True]
+    assert len(notes("test/unit/test_good.py")) == 1
+    assert notes("own[file=test/unit/test_gpu.py]") == []
+    (checkout / "test/unit/test_good.py").unlink()
+    assert len(notes("own")) == 1
+
+
 def test_red_files_are_red_and_say_with_which_parameters(
     world: World, checkout: Path, envs: Path, catalogue: None
 ) -> None:

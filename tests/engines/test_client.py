@@ -9,7 +9,7 @@ import pytest
 from fake_server import Respond, serving
 
 from harness.engines import Completion, EngineClient, GenerateRequest
-from harness.errors import DeadlineError, EngineDiedError, EngineError, RequestRefusedError
+from harness.errors import DeadlineError, EngineDiedError, EngineError, NoAnswerError, RequestRefusedError
 
 REQUEST = GenerateRequest(input_ids=(1, 2, 3), max_new_tokens=2)
 ANSWER = {
@@ -109,8 +109,11 @@ def test_a_front_that_outlives_its_rank_asks_what_died() -> None:
 def test_a_server_that_is_not_there_is_named() -> None:
     with serving(always(200, {})) as url:
         gone = url
-    with pytest.raises(EngineDiedError, match=gone):
+    with pytest.raises(NoAnswerError, match=f"^{gone} cannot be reached: nothing answers there .*refused"):
         EngineClient(gone).health()
+    with pytest.raises(EngineDiedError, match=r"^rank 3 was killed$") as caught:
+        EngineClient(gone, why_dead=lambda: "rank 3 was killed").health()
+    assert not isinstance(caught.value, NoAnswerError)
 
 
 def test_the_deadline_that_passed_is_named() -> None:

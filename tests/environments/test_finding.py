@@ -19,6 +19,7 @@ from harness.environments import (
     read_source,
 )
 from harness.environments.match import wanted_pins
+from harness.environments.releases import known_releases
 from harness.errors import UsageError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -53,6 +54,19 @@ def test_a_missing_release_is_told_with_those_that_are_there(envs: Path) -> None
         EnvironmentMissingError, match=r"sglang 0\.5\.17 \(built: 0\.5\.18\).*VERSION=0\.5\.17"
     ):
         find_environment("sglang", version="0.5.17")
+
+
+def test_a_release_that_nobody_can_build_is_told_with_those_that_can_be(
+    small_data: SmallEngine, envs: Path
+) -> None:
+    """Unless it lies there already, as one that an older harness made does."""
+    fake_environment(envs, "0.5.99")
+    assert find_environment("sglang", version="0.5.99").version == "0.5.99"
+    with pytest.raises(UsageError, match=r"sglang 0\.5\.98 \(built: 0\.5\.99\), and none") as raised:
+        find_environment("sglang", version="0.5.98")
+    assert not isinstance(raised.value, EnvironmentMissingError)
+    assert "make" not in str(raised.value)
+    assert ", ".join(known_releases()) in str(raised.value)
 
 
 def test_an_engine_without_environments_is_refused(envs: Path) -> None:

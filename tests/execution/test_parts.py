@@ -172,6 +172,7 @@ def test_the_command_of_a_job_says_all_of_it() -> None:
     ):
         assert pair in pairs
     assert "-n" not in command
+    assert "--strict-markers" in command
 
 
 def test_plain_tests_are_spread_over_the_slots() -> None:

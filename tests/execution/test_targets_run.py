@@ -69,6 +69,7 @@ def test_one_file_of_the_engines_own_tests() -> None:
     assert command[at : at + 3] == ["--harness-excuse", "T::test_b[x=1]", "no hub"]
     assert "-n" not in command
     assert not any("x.yaml" in part for part in command)
+    assert "--strict-markers" not in command  # the engine's marks are its own
     assert job_folder(made) == Path("/sg/test")
     above = launch(SOURCE, source_file=SourceFile(path="test_a.py"))
     assert (pytest_command(above)[3], job_folder(above)) == ("test_a.py", Path("/sg"))

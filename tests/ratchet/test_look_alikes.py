@@ -18,6 +18,9 @@ LOOK_ALIKES = {
     "another type": "def f(server_args: RouterArgs): return server_args.dcp_size",
     "a container of them": "def f(a: list[ServerArgs]): return a.dcp_size",
     "the class itself": "def f(a: type[ServerArgs]): return a.dcp_size",
+    "a default that is another object": "def f(server_args):\n    def g(s=other): return s.dcp_size",
+    "a default beside": "def f(server_args):\n    def g(s, a=server_args): return s.dcp_size",
+    "a default of another type": "def f(x):\n    def g(s: RouterArgs = x.server_args): return s.dcp_size",
     "a keyword argument": "f(dcp_size=1, tp_size=n)",
     "a store": "def f(server_args): server_args.dcp_size = 4",
     "a store in a tuple": "def f(server_args): server_args.dcp_size, x = 4, 5",
@@ -65,6 +68,7 @@ LOOK_ALIKES = {
         "def f(s, a, c):\n    if c:\n        a = s.server_args\n        return a\n    return a.dcp_size"
     ),
     "deleted": "def f(server_args):\n    del server_args\n    return server_args.dcp_size",
+    "a file": "def f(x):\n    with open(x) as server_args: return server_args.dcp_size",
     "an exception": "def f():\n    try: g()\n    except E as server_args: return server_args.dcp_size",
     "a pattern's name": (
         "def f(x):\n    match x:\n        case {'a': server_args}: return server_args.dcp_size"
@@ -120,6 +124,11 @@ LOOK_ALIKES = {
         "class A:\n    def __init__(self):\n        x = get_parallel().dcp_size\n"
         "        def g(): init_torch_distributed()"
     ),
+    "an argument of the state": "def f(server_args): return ParallelState(tp_rank=3 % server_args.dcp_size)",
+    "an argument of an initialisation": "def f(s): init_distributed_environment(s.server_args.tp_size)",
+    "an argument of a set-up call": (
+        "def f(server_args):\n    a = compute_dp_attention_world_info(0, server_args.tp_size)"
+    ),
     "a constructor's seed": (
         "class A:\n    def __init__(self, ps):\n        n = ps.dcp_size\n        init_torch_distributed()"
     ),
@@ -129,6 +138,15 @@ LOOK_ALIKES = {
 @pytest.mark.parametrize("name", LOOK_ALIKES)
 def test_a_look_alike_is_not_reported(name: str) -> None:
     assert found_in(LOOK_ALIKES[name]) == []
+
+
+def test_what_stands_beside_a_set_up_call_is_found() -> None:
+    source = """
+def f(server_args):
+    ps = ParallelState(dcp_size=server_args.dcp_size)
+    return server_args.tp_size, ParallelState(tp_size=getattr(server_args, "tp_size", 1))
+"""
+    assert found_in(source) == [("direct", "tp", 4, 12), ("defensive", "tp", 4, 55)]
 
 
 def test_there_are_enough_of_them() -> None:

@@ -17,6 +17,7 @@ from test_read_categories import ALL
 import harness.ratchet.scanning as scan_module
 from harness.errors import UsageError
 from harness.ratchet import OnUnparsed, find_sites, judge, scan
+from harness.ratchet.expressions import Expressions
 from harness.ratchet.prefilter import Prefilter
 
 READ = "def f(server_args): return server_args.dcp_size\n"
@@ -63,6 +64,7 @@ def test_nothing_to_scan_is_wrong_usage(tmp_path: Path, make: object) -> None:
         (READ.encode() + b"def g(:\n", 2, 7, "invalid syntax"),
         (READ.encode() + b"\0", 1, 1, "null bytes"),
         (READ.encode() + b"# \xff\n", 1, 1, "utf-8"),
+        (READ.encode() + b"type = = 1\n", 2, 8, "does not parse as Python 3."),
         (b"# coding: nonsense\n" + READ.encode(), 1, 1, "nonsense"),
         (READ.encode() + b"x = " + b"-" * 100_000 + b"1\n", 1, 1, "nested"),
     ],
@@ -104,6 +106,47 @@ def test_lines_and_columns_hold_for_every_newline_and_encoding(
     (tmp_path / "a.py").write_bytes(text.encode(encoding))
     (site,) = scan(tmp_path, RULES).sites
     assert (site.line, site.column) == (2, 15)
+
+
+def test_a_file_that_is_no_python_is_wrong_usage(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"notes.txt": READ})
+    with pytest.raises(UsageError, match="Python file"):
+        scan(tmp_path / "notes.txt", RULES)
+
+
+def test_a_folder_that_cannot_be_read_is_not_left_out_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, {"a.py": READ, "locked/b.py": READ})
+    listed = os.scandir
+
+    def refusing(path):  # type: ignore[no-untyped-def]
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(UsageError, match=r"locked cannot be read: Permission denied"):
+        scan(tmp_path, RULES)
+
+
+def test_nested_loops_do_not_double_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    depth = 15
+    loops = "".join(f"{'    ' * n}for i{n} in x:\n" for n in range(1, depth + 1))
+    source = f"def f(server_args, x):\n{loops}{'    ' * (depth + 1)}server_args.dcp_size\n"
+    visits = []
+    read = Expressions.read
+    monkeypatch.setattr(Expressions, "read", lambda *given: visits.append(1) or read(*given))
+    assert len(found_in(source)) == 1
+    assert len(visits) <= 2 * (depth + 1)
+
+
+@pytest.mark.parametrize("pattern", ["[*", "a(b", "?pWorker", "[ST]pWorker", "T*r", "*"])
+def test_any_glob_of_worker_classes_is_one_for_the_bytes_too(tmp_path: Path, pattern: str) -> None:
+    source = "class TpWorker:\n    def f(self): self.n = get_parallel().attn_dcp_size\n"
+    rules = replace(RULES, worker_classes=(pattern,))
+    found = scan(write_tree(tmp_path, {"a.py": source}), rules).sites
+    assert len(found) == len(found_in(source, rules))
 
 
 def test_processes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,8 @@ def test_an_update_goes_down_only(before: Scan, after: Scan, rules: Rules) -> No
     low = Baseline.of(after.sites)
     with pytest.raises(UsageError, match=r"dcp copied 0 -> 1.*--allow-increase"):
         updated(judge(before, rules, low), low, allow_increase="")
+    with pytest.raises(UsageError, match="--allow-increase"):
+        updated(judge(before, rules, low), low, allow_increase="  ")
     let = updated(judge(before, rules, low), low, allow_increase="reverted for a release")
     assert let.cells == Baseline.of(before.sites).cells
     assert [each.reason for each in let.increases] == ["reverted for a release"]

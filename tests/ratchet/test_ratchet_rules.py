@@ -56,9 +56,10 @@ def test_rules_without_axes_or_names_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "counted"),
     [
-        ("{file: a.py, reason: meant}", 0),
-        ("{file: '*.py', function: f, reason: meant}", 0),
-        ("{file: a.py, text: '# meant', axes: [dcp], reason: meant}", 0),
+        ("{places: [a.py], reason: meant}", 0),
+        ("{places: ['*.py::f'], reason: meant}", 0),
+        ("{places: ['a.py::*::# meant'], axes: [dcp], reason: meant}", 0),
+        ("{places: [gone.py, 'a.py::f'], reason: meant}", 0),
     ],
 )
 def test_an_exemption_takes_what_it_speaks_of(tmp_path: Path, entry: str, counted: int) -> None:
@@ -71,10 +72,11 @@ def test_an_exemption_takes_what_it_speaks_of(tmp_path: Path, entry: str, counte
 @pytest.mark.parametrize(
     "entry",
     [
-        "{file: b.py, reason: r}",
-        "{file: a.py, function: g, reason: r}",
-        "{file: a.py, text: another line, reason: r}",
-        "{file: a.py, axes: [tp], reason: r}",
+        "{places: [b.py], reason: r}",
+        "{places: ['a.py::g'], reason: r}",
+        "{places: ['a.py::f::another line'], reason: r}",
+        "{places: [a.py], axes: [tp], reason: r}",
+        "{places: [b.py, c.py], reason: r}",
     ],
 )
 def test_an_exemption_that_matches_nothing_is_an_error_at_its_place(tmp_path: Path, entry: str) -> None:
@@ -85,8 +87,15 @@ def test_an_exemption_that_matches_nothing_is_an_error_at_its_place(tmp_path: Pa
     assert caught.value.exit_code == 2
 
 
+def test_a_place_that_holds_nothing_beside_one_that_does_is_told(tmp_path: Path) -> None:
+    path = exempting(tmp_path, "{places: ['a.py::f', 'a.py::g', b.py], reason: r}")
+    found = scan(write_tree(tmp_path / "code", CODE), load_rules(path))
+    assert [str(place) for place in found.idle] == ["a.py::g", "b.py"]
+    assert {place.mark.line for place in found.idle} == {RULES.count("\n") + 2}
+
+
 def test_one_file_may_leave_exemptions_of_others_idle(tmp_path: Path) -> None:
-    rules = load_rules(exempting(tmp_path, "{file: b.py, reason: r}"))
+    rules = load_rules(exempting(tmp_path, "{places: [b.py], reason: r}"))
     write_tree(tmp_path / "code", CODE)
     assert len(scan(tmp_path / "code" / "a.py", rules).sites) == 1
 
@@ -94,11 +103,14 @@ def test_one_file_may_leave_exemptions_of_others_idle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("{file: a.py}", r"exempt\[0\]\.reason: missing"),
-        ("{file: a.py, reason: ''}", "allowed: text"),
-        ("{reason: r}", r"exempt\[0\]\.file: missing"),
-        ("{file: a.py, reason: r, axes: [dpc]}", "did you mean 'dcp'"),
-        ("{file: a.py, reason: r, functon: f}", "did you mean 'function'"),
+        ("{places: [a.py]}", r"exempt\[0\]\.reason: missing"),
+        ("{places: [a.py], reason: ''}", "allowed: text"),
+        ("{reason: r}", r"exempt\[0\]\.places: missing"),
+        ("{places: [a.py], reason: r, axes: [dpc]}", "did you mean 'dcp'"),
+        ("{place: [a.py], places: [a.py], reason: r}", "did you mean 'places'"),
+        ("{places: [a.py, a.py], reason: r}", "written twice"),
+        ("{places: ['a.py::'], reason: r}", "FILE::FUNCTION"),
+        ("{places: ['::f'], reason: r}", "FILE::FUNCTION"),
         ("a.py", "allowed: a mapping"),
     ],
 )
@@ -112,6 +124,9 @@ def test_an_exemption_says_what_and_why(tmp_path: Path, entry: str, words: str) 
     [
         ("total: 3", "total: 2", "2, but 3 sites are listed"),
         ("schema: 1", "schema: 2", "allowed: 1"),
+        ("schema: 1", "schema: true", "allowed: 1"),
+        ("total: 3", "total: -3", "-3, but 3 sites are listed"),
+        ("total: 1", "total: true", "but 1 sites are listed"),
         ("    direct:", "    dirct:", "did you mean 'direct'"),
         ("      files:", "      file:", "did you mean 'files'"),
     ],

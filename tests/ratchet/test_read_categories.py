@@ -75,6 +75,10 @@ ALIASED = {
     "tuple": (
         "def f(self):\n    n, (args, m) = 1, (self.server_args, 2)\n    return ⟦aliased dcp|args.dcp_size⟧"
     ),
+    "default": "def f(server_args):\n    def g(s=server_args): return ⟦aliased dcp|s.dcp_size⟧",
+    "keyword default": "def f(self):\n    def g(*, a=1, s=self.server_args): return ⟦aliased dcp|s.dcp_size⟧",
+    "default after others": "def f(server_args):\n    def g(a, b, s=server_args): return ⟦aliased tp|s.tp_size⟧",
+    "default of a lambda": "def f(server_args): return lambda s=server_args: ⟦aliased dcp|s.dcp_size⟧",
     "walrus": "def f(self): return ⟦aliased dcp|(args := self.server_args).dcp_size⟧",
     "walrus before": "def f(self):\n    if (a := self.server_args) and ⟦aliased dcp|a.dcp_size⟧: pass",
     "walrus in a comprehension": (

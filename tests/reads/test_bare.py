@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import EngineError
-from harness.reads.bare import LastCall, Recorder, View, bare, times
+from harness.reads.bare import LastCall, Recorder, StandIn, View, bare, times
 
 
 class Slotted:
@@ -80,6 +82,35 @@ def test_a_view_answers_apart_and_leaves_the_base_as_it_is() -> None:
     assert (view.switch, view.size) == (True, 4)
     base.size = 8
     assert (view.size, base.switch) == (8, False)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        bool, int, float, len, operator.index, round, abs, operator.neg,
+        lambda made: made + 1, lambda made: 1 + made, lambda made: made * 2, lambda made: 2 * made,
+        lambda made: made - 1, lambda made: made // 2, lambda made: 8 // made, lambda made: made / 2,
+        lambda made: made % 4, lambda made: 7 % made, lambda made: made**2, lambda made: made | 1,
+        lambda made: made > 1, lambda made: made < 1, lambda made: made >= 1, lambda made: made <= 1,
+        lambda made: made == 1, lambda made: made != 1, lambda made: made in (0, 1),
+        lambda made: max(made, 1), lambda made: list(range(made)), lambda made: [0][made],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("reach", ["", "dcp_size", "runner.dcp_size"])
+def test_a_stand_in_is_taken_for_no_number(take: Callable[[Any], object], reach: str) -> None:
+    made: Any = StandIn(name="engine")
+    made = operator.attrgetter(reach)(made) if reach else made
+    for each in (made, made(), made["key"]):
+        with pytest.raises(EngineError, match=r"the stand-in engine.* was taken for a number"):
+            take(each)
+
+
+def test_a_stand_in_is_itself_and_what_it_is_given() -> None:
+    made = StandIn(size=3)
+    assert made.size == 3
+    assert made.other == made.other
+    assert made.other != "a word"
+    assert {made: 1}[made] == 1
 
 
 @given(units=st.integers(0, 64), unit=st.integers(1, 2000), rest=st.integers(0, 2000))

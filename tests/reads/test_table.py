@@ -67,7 +67,11 @@ def test_both_stands_for_each_role(tmp_path: Path) -> None:
     ("old", "new", "told"),
     [
         ("constant 1", "^konstant 1", "is no source"),
-        ("0.5.18: ps", "0.5.18: ^pss", "'pss' is no source; allowed: seed, ps, live, copy, none"),
+        (
+            "0.5.18: ps",
+            "0.5.18: ^pss",
+            "'pss' is no source; allowed: seed, ps, live, copy, SOURCE gated by SOURCE, none",
+        ),
         ("{0.5.17: seed, 0.5.18: ps, ", "^{0.5.17: seed, ", "says nothing of 0.5.18"),
         ("0.5.18: ps", "^0.5.19: ps", "there are 0.5.17, 0.5.18, 0.5.23"),
         ("{absent: it is gone}", "^{gone: yes}", "allowed: seed"),

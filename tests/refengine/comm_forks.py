@@ -121,6 +121,24 @@ def disagree(comms: Comms, rank: int, scenario: Scenario) -> str:
     return "no rank noticed"
 
 
+def disagree_in_meaning(comms: Comms, rank: int, scenario: Scenario) -> list[str]:
+    """Each of two ranks names itself as source, and another dim; what it is told of each call."""
+    calls: list[Callable[[], object]] = [
+        lambda: comms.tp.broadcast(torch.ones(2), src=rank),
+        lambda: comms.tp.broadcast_bytes(b"mine", src=rank),
+        lambda: comms.tp.all_gather(torch.ones(2, 2), dim=rank),
+    ]
+    return [_refusal(call) for call in calls]
+
+
+def _refusal(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except CommError as error:
+        return str(error)
+    return "not refused"
+
+
 def counted(comms: Comms, rank: int, scenario: Scenario) -> dict[str, Any]:
     """A random program through proxies: what they saw, and what the communicators inside counted."""
     run_program(comms, rank, scenario)
@@ -167,6 +185,7 @@ PROGRAMS: dict[str, Callable[[Comms, int, Scenario], Any]] = {
     "random": run_program,
     "kinds": kinds,
     "disagree": disagree,
+    "disagree_in_meaning": disagree_in_meaning,
     "counted": counted,
     "raw_gloo": raw_gloo,
     "orphaned": orphaned,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from report_runs import ACTIVE, PARITY, make_attempt, make_job, make_run
@@ -79,7 +80,7 @@ def test_hundreds_of_failures_are_not_told_twice():
     reason = "; ".join(f"failed_{n} failed: no" for n in range(12)) + "; 528 more"
     text = printed(make_run(make_job("x", "failed", make_attempt(1, "failed", *red), reason=reason)))
     assert "why" not in text
-    assert "528 more did not pass: see the log" in text
+    assert "528 more: 528 failed\n" in text
 
 
 def test_what_no_check_tells_is_told_once(full_run):
@@ -144,10 +145,43 @@ def test_messages_cannot_draw_on_the_terminal():
 def test_thousands_of_checks_are_counted_and_only_the_others_listed():
     checks = [CheckRecord(name=f"t{n}", outcome=CheckOutcome.PASSED) for n in range(1600)]
     checks[7:7] = [CheckRecord(name=f"red{n}", outcome=CheckOutcome.FAILED, message="no") for n in range(20)]
-    text = printed(make_run(make_job("unit", "failed", make_attempt(1, "failed", *checks), reason="x")))
+    job = make_job("unit", "failed", make_attempt(1, "failed", *checks), reason="x")
+    text = printed(make_run(job))
     assert "checks     1,600 passed" in text
-    assert "checks     failed  8 more did not pass: see the log" in text
+    assert "  checks     failed  8 more: 8 failed\n" in text
+    assert "  all        harness show 20261129-145200-ab12 dcp/unit@cpu\n" in text
     assert text.count("red") == 12
+    elsewhere = printed(
+        make_run(job, argv=("run", "x", "--reports=my reports")), width=30, terminal=True, color_system=None
+    )
+    assert "harness show 20261129-145200-ab12 dcp/unit@cpu --reports 'my reports'\n" in elsewhere
+
+
+def test_errors_are_listed_before_what_failed_and_what_is_hidden_is_counted_by_kind():
+    kinds = ["skipped"] * 2 + ["failed"] * 11 + ["passed"] * 30 + ["error"] * 3
+    checks = [CheckRecord(name=f"t{n}", outcome=CheckOutcome(k), message=k) for n, k in enumerate(kinds)]
+    text = printed(make_run(make_job("unit", "failed", make_attempt(1, "failed", *checks), reason="x")))
+    assert text.count("error  error\n") == 3
+    assert text.count("failed  failed\n") == 9
+    assert text.index("error  error\n") < text.index("failed  failed\n")
+    assert "  checks     failed  4 more: 2 failed, 2 skipped\n" in text
+    many = [CheckRecord(name=f"t{n}", outcome=CheckOutcome.ERROR, message="no") for n in range(13)]
+    text = printed(make_run(make_job("unit", "failed", make_attempt(1, "failed", *many), reason="x")))
+    assert "  checks     error  1 more: 1 error\n" in text
+
+
+def test_the_first_line_says_that_nothing_ran():
+    absent = make_job("absent", "not_run", reason="no pool")
+    assert printed(make_run(absent)).startswith("nothing ran: 1 not run ")
+    assert printed(make_run(absent, interrupted=True)).startswith("interrupted: 1 not run ")
+    declared = make_job("declared", "skipped", reason="waits")
+    assert printed(make_run(absent, declared)).startswith("1 not run, 1 skipped ")
+
+
+def test_the_command_runs_the_one_point_again():
+    job = make_job("x", "failed", make_attempt(1, "failed", PARITY))
+    job = replace(job, id="dcp/x@cpu[dcp=4,file=test/a b.py]")
+    assert reproduce(job) == "harness run 'dcp/x[dcp=4,file=test/a b.py]' --profile cpu"
 
 
 def test_a_long_message_is_cut_and_says_so():

@@ -58,6 +58,14 @@ REVERTS = (
         _target("pd_connection.size", "seed"),
     ),
     Revert(
+        "pd connection rank",
+        33925,
+        "srt/disaggregation/common/conn.py",
+        "self.dcp_rank = parallel.attn_dcp_rank",
+        "self.dcp_rank = parallel.attn_dcp_rank if server_args.dcp_size > 1 else 0",
+        _target("pd_connection.rank", "live gated by seed"),
+    ),
+    Revert(
         "trtllm_mla gate",
         33925,
         "srt/layers/attention/attention_registry.py",
@@ -266,7 +274,11 @@ REVERTS = (
         _BATCH,
         "            model_runner.ps.attn_dcp_size > 1\n",
         '            getattr(model_runner, "dcp_size", 1) > 1\n',
-        _both("forward_batch.kv_mask_gate", "copy"),
+        {
+            **_both("forward_batch.kv_mask_gate", "copy"),
+            **_both("forward_batch.kv_mask_size", "ps gated by copy"),
+            **_both("forward_batch.kv_mask_rank", "ps gated by copy"),
+        },
     ),
     Revert(
         "size of the mask",
@@ -274,7 +286,8 @@ REVERTS = (
         _BATCH,
         "ret.positions % model_runner.ps.attn_dcp_size",
         "ret.positions % model_runner.dcp_size",
-        _both("forward_batch.kv_mask_size", "copy"),
+        _both("forward_batch.kv_mask_size", "copy gated by ps"),
+        alone=True,
     ),
     Revert(
         "rank of the mask",
@@ -282,7 +295,8 @@ REVERTS = (
         _BATCH,
         "== model_runner.ps.attn_dcp_rank",
         "== model_runner.dcp_rank",
-        _both("forward_batch.kv_mask_rank", "copy"),
+        _both("forward_batch.kv_mask_rank", "copy gated by ps"),
+        alone=True,
     ),
     Revert(
         "copy of live topology",
@@ -301,5 +315,60 @@ REVERTS = (
         "if model_runner.ps.attn_dcp_size > 1 and",
         "if model_runner.dcp_size > 1 and",
         _both("eager_runner.extend_metadata", "copy"),
+    ),
+)
+
+
+_CONN = "srt/disaggregation/common/conn.py"
+_STRIDED = "attn_dcp_rank=tp_rank // (server_args.tp_size // server_args.dcp_size)"
+
+# Reads that are wrong and look right: the last rank in the place of this one, a rank counted in strides at both
+# places that build a state, and live topology that is read only where the launch arguments say so.
+LOOK_ALIKES = (
+    Revert(
+        "a size that the seed guards",
+        33925,
+        _CONN,
+        "self.dcp_size = parallel.attn_dcp_size",
+        "self.dcp_size = parallel.attn_dcp_size if server_args.dcp_size > 1 else 1",
+        _target("pd_connection.size", "live gated by seed"),
+    ),
+    Revert(
+        "the last rank",
+        33925,
+        _CONN,
+        "self.dcp_rank = parallel.attn_dcp_rank",
+        "self.dcp_rank = parallel.attn_dcp_size - 1",
+        _target("pd_connection.rank", "unclear"),
+    ),
+    Revert(
+        "the last rank of the state",
+        34133,
+        _BATCH,
+        "== model_runner.ps.attn_dcp_rank",
+        "== model_runner.ps.attn_dcp_size - 1",
+        _both("forward_batch.kv_mask_rank", "unclear"),
+    ),
+    Revert(
+        "strides in the scheduler",
+        34133,
+        _SCHEDULER,
+        "attn_dcp_rank=tp_rank % server_args.dcp_size",
+        _STRIDED,
+        {
+            **_target("scheduler.construction_rank", "unclear"),
+            **_target(
+                "construction_sites",
+                "rank 1 of tp8/dcp4: attn_dcp_rank: expected 1, scheduler 0; attn_dcp_rank: expected 1, one_batch 0",
+            ),
+        },
+    ),
+    Revert(
+        "strides in the benchmark",
+        34133,
+        "benchmark/one_batch.py",
+        "attn_dcp_rank=tp_rank % server_args.dcp_size",
+        _STRIDED,
+        _target("one_batch.construction_rank", "unclear"),
     ),
 )

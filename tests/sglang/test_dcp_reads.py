@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reverts import REVERTS, VERSION, Revert
+from reverts import LOOK_ALIKES, REVERTS, VERSION, Revert
 from sglang_process import CHECKOUT, run_python
 
 from harness.environments import EngineSource, Environment, read_source
@@ -85,9 +85,10 @@ def _reverts() -> dict[str, list[Revert]]:
     """What is made at once, by name: all that can be, and one by itself; at night each by itself."""
     together = [revert for revert in REVERTS if not revert.alone]
     alone = {revert.name: [revert] for revert in REVERTS}
+    look_alikes = {"look-alikes": list(LOOK_ALIKES)}
     if os.environ.get("HARNESS_EVERY_REVERT"):
-        return alone
-    return {"all together": together, "kv pool": alone["kv pool"]}
+        return alone | look_alikes
+    return {"all together": together, "kv pool": alone["kv pool"], **look_alikes}
 
 
 @pytest.mark.parametrize("reverts", _reverts().values(), ids=_reverts())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suite_helpers import errors_of, load, only_error
 
-from harness.suites import Job, ProfileName, expand, read_source_tests, source_jobs
+from harness.suites import Job, ProfileName, expand, idle_exclusions, read_source_tests, source_jobs
 from harness.suites.source_tests import registrations, why_not_registered
 
 SUITE = """\
@@ -81,6 +81,25 @@ def test_a_changed_file_is_another_job(tmp_path: Path) -> None:
     two = jobs_from(tmp_path, SUITE, {"test/a/test_cpu.py": CPU + "\n"})["test/a/test_cpu.py"]
     assert one.id == two.id
     assert one != two
+
+
+@pytest.mark.parametrize(
+    ("text", "idle"),
+    [
+        ("class TestA:\n    def test_net(self): pass\n", ["test/a/test_slow.py"]),
+        ("class TestA:\n    async def test_net(self): pass\n", ["test/a/test_slow.py"]),
+        ("class TestA:\n    def test_nets(self): pass\n", ["test/a/test_slow.py", "TestA::test_net"]),
+        ("class TestB:\n    def test_net(self): pass\n", ["test/a/test_slow.py", "TestA::test_net"]),
+        ("# class TestA: def test_net\n", ["test/a/test_slow.py", "TestA::test_net"]),
+        ("def test(:\n", ["test/a/test_slow.py"]),
+    ],
+)
+def test_exclusions_that_leave_nothing_out_are_found(tmp_path: Path, text: str, idle: list[str]) -> None:
+    jobs = jobs_from(tmp_path, SUITE, {"test/a/test_cpu.py": CPU + text})
+    tests = jobs["test/a/test_cpu.py"].source_tests
+    assert tests is not None
+    found = idle_exclusions(tests, read_source_tests(tests, root=tmp_path / "source"))
+    assert [entry.test or entry.file for entry in found] == idle
 
 
 def test_nothing_is_imported(tmp_path: Path) -> None:

@@ -195,14 +195,22 @@ def test_devices(tmp_path: Path, old: str, new: str, at: str, says: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [("", "sglang"), (", source: {version: 0.5.18}", "sglang@0.5.18")]
+    ("source", "target"),
+    [
+        ("", "sglang"),
+        (", source: {version: 0.5.18}", "sglang@0.5.18"),
+        (", source: {version: v0.5.18}", "sglang@v0.5.18"),
+        (", source: {repo: sgl-project/sglang, ref: v0.5.18}", "sglang@v0.5.18"),
+        (", source: {repo: sgl-project/sglang, ref: v0.5.23}", "sglang@v0.5.23"),
+    ],
 )  # fmt: skip
 def test_a_cpu_profile_cannot_ask_sglang_for_dcp(source: str, target: str, tmp_path: Path) -> None:
     engine = f"kind: sglang, model: m{source}, launch_timeout: 1m"
     text = GOOD.replace("kind: reference, model: builtin:random-gqa", engine)
     error = only_error(tmp_path, text)
     assert text_at(error).startswith("4}, args")
-    assert f"parallel.dcp: dcp_size is 4, but {target} builds DCP groups on cuda, hip" in str(error)
+    platforms = "cuda, hip" if "0.5.18" in target else "cuda, hip, npu, xpu"
+    assert f"parallel.dcp: dcp_size is 4, but {target} builds DCP groups on {platforms} only" in str(error)
     assert str(error).endswith("only, not on cpu")
     assert errors_of(tmp_path, text.replace("dcp: 4", "dcp: 1")) == []
     # Another mistake in the file does not hide it.

@@ -56,6 +56,14 @@ def test_a_pattern_without_match_lists_near_names(catalogue: Catalogue) -> None:
         select(catalogue, ["test/registered/test_a4"])
 
 
+def test_near_names_are_told_once(catalogue: Catalogue) -> None:
+    twice = Catalogue(root=catalogue.root, suites=(*catalogue.suites, *catalogue.suites))
+    with pytest.raises(UsageError, match=r"near names: dcp/a8, dcp/a4, ") as raised:
+        select(twice, ["dcp/a5[dcp=4]"])
+    names = str(raised.value).partition("near names: ")[2].split(", ")
+    assert len(set(names)) == len(names) == 3
+
+
 def test_an_empty_catalogue_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no suite"):
         select(load_catalogue(tmp_path), ["*"])

@@ -78,6 +78,8 @@ def test_contradictions_are_told_at_their_place(folder: Path, text: str, says: s
         ("reference", (Target.REFERENCE, None)),
         ("sglang", (Target.SGLANG, None)),
         ("sglang@0.5.18", (Target.SGLANG, "0.5.18")),
+        ("sglang@v0.5.18", (Target.SGLANG, "0.5.18")),
+        ("sglang@version", (Target.SGLANG, "version")),
     ],
 )
 def test_a_target_on_a_command_line(given: str, parsed: tuple[Target, str | None]) -> None:

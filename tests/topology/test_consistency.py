@@ -6,8 +6,9 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from topology_rules import rule
 
 from harness.errors import TopologyError
 from harness.topology import ParallelConfig, ParallelState
@@ -52,8 +53,8 @@ def test_every_state_that_exists_is_consistent() -> None:
     assert [state for state in REAL if contradictions(state)] == []
 
 
+@rule
 @given(state=st.sampled_from(sorted(REAL, key=repr)), data=st.data())
-@settings(max_examples=1000, deadline=None)
 def test_a_state_contradicts_itself_exactly_where_it_does_not_exist(
     state: ParallelState, data: st.DataObject
 ) -> None:
@@ -121,6 +122,12 @@ DP_STATE = ParallelState.from_config(
             replace(TP8, moe_ep_rank=1),
             [
                 f"tp_rank is 6, but moe_dp_rank 0 and moe_ep_rank 1 are those of tp_rank 2 to 3: {EXPERT_ORDER}"
+            ],
+        ),
+        (
+            replace(TP8, moe_ep_rank=2),
+            [
+                f"tp_rank is 6, but moe_dp_rank 0 and moe_ep_rank 2 are those of tp_rank 4 to 5: {EXPERT_ORDER}"
             ],
         ),
         (

@@ -1,12 +1,9 @@
-"""What suite `dcp/layout_unit` leaves out: refusals, tensors, and layouts that no fixed grid names."""
+"""What suite `dcp/layout_unit` and the properties leave out: refusals, in which words, and tensors."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from topology_rules import rule
 
 from harness.errors import TopologyError
 from harness.topology import (
@@ -19,46 +16,6 @@ from harness.topology import (
     row_bytes,
     rows_for_budget,
 )
-
-
-@st.composite
-def layouts(draw: st.DrawFn) -> KVLayout:
-    interleave = draw(st.integers(1, 5))
-    return KVLayout(
-        dcp_size=draw(st.integers(1, 9)),
-        page_size=interleave * draw(st.integers(1, 6)),
-        interleave=interleave,
-    )
-
-
-def dealt(layout: KVLayout, length: int) -> list[list[int]]:
-    """The positions of each rank, dealt one turn after the other."""
-    hands: list[list[int]] = [[] for _ in range(layout.dcp_size)]
-    waiting = list(range(length))
-    while waiting:
-        for hand in hands:
-            hand += waiting[: layout.interleave]
-            del waiting[: layout.interleave]
-    return hands
-
-
-@rule
-@given(layout=layouts(), length=st.integers(0, 200), data=st.data())
-def test_any_layout_is_a_deal(layout: KVLayout, length: int, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, length))
-    for rank, hand in enumerate(dealt(layout, length)):
-        mine = [position for position in hand if position >= start]
-        assert layout.positions(length, rank, start=start) == mine
-        assert layout.local_len(length, rank, start=start) == len(mine)
-
-
-@rule
-@given(layout=layouts(), pages=st.permutations(range(1, 5)))
-def test_rows_of_a_rank_follow_its_positions_page_by_page(layout: KVLayout, pages: list[int]) -> None:
-    length = layout.widened_page_size * len(pages)
-    for rank in range(layout.dcp_size):
-        rows = [layout.row(layout.slot(pages, position)) for position in layout.positions(length, rank)]
-        assert rows == [row for page in pages for row in layout.rows_of_page(page)]
 
 
 def test_owner_and_row_take_tensors() -> None:

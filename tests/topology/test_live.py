@@ -19,6 +19,7 @@ from harness.topology import (
     install_parallel,
     uninstall_parallel,
 )
+from harness.topology.live import live_read
 
 CONFIG = ParallelConfig(tp_size=8, dcp_size=4)
 STATE = ParallelState.from_config(CONFIG, tp_rank=6)
@@ -89,6 +90,22 @@ def test_the_class_shows_what_its_reads_are() -> None:
     assert LiveParallel.dcp_size.name == "dcp_size"
     assert LiveParallel.dcp_size.__doc__ == "Loud: raises NoGroupError while no DCP group is up."
     assert LiveParallel.tp_rank.name == "tp_rank"
+
+
+def test_a_read_is_made_of_a_function_or_of_a_field() -> None:
+    field_read = type(LiveParallel.tp_rank)
+
+    class Own(LiveParallel):
+        tp_rank = field_read()
+
+        @live_read
+        def twice(self) -> int:
+            """Doc."""
+            return 2 * self.tp_rank
+
+    install_parallel(STATE)
+    assert (Own().tp_rank, Own().twice) == (6, 12)
+    assert (Own.tp_rank.name, Own.twice.name, Own.twice.__doc__) == ("tp_rank", "twice", "Doc.")
 
 
 def test_a_state_without_its_group_leaves_dcp_off() -> None:

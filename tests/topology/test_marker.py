@@ -34,6 +34,10 @@ def test_asking(parallel, other):
     assert group[parallel.dcp_rank] == parallel.rank == get_parallel().tp_rank
     assert len(group) == parallel.seed.dcp_size == parallel.ps.attn_dcp_size
 
+@pytest.mark.topology(tp=1)
+def test_fixtures(request, parallel):
+    assert request.fixturenames.count("parallel") == 1
+
 @pytest.mark.topology(tp=2, dcp=2)
 def test_not_asking(request):
     assert get_parallel().dcp_size == 2
@@ -42,7 +46,7 @@ def test_not_asking(request):
 def test_plain():
     assert get_parallel().attn_dcp_size == 1
 """
-    run(pytester, source, "-q").assert_outcomes(passed=11)
+    run(pytester, source, "-q").assert_outcomes(passed=12)
 
 
 def test_fixtures_of_the_test_are_set_up_as_its_rank_and_wider_ones_are_not(
@@ -152,7 +156,14 @@ def test_a_mark_that_cannot_be_built_is_a_collection_error(pytester: pytest.Pyte
     done.assert_outcomes(errors=1)
     done.stdout.fnmatch_lines(["*::test_a: mark topology: tp_size 4 is not divisible by dcp_size 3: *"])
     done.stdout.no_fnmatch_line("*Traceback*")
+    done.stdout.no_fnmatch_line("*marker.py*")
     done.stdout.no_fnmatch_line("*During handling*")
+
+
+def test_a_mark_without_keywords_is_a_collection_error(pytester: pytest.Pytester) -> None:
+    done = run(pytester, "@pytest.mark.topology(8, tp=8)\ndef test_a(parallel): pass\n", "-q")
+    done.assert_outcomes(errors=1)
+    done.stdout.fnmatch_lines(["*::test_a: mark topology: takes keywords of *, but was given 8"])
 
 
 def test_the_marker_is_listed(pytester: pytest.Pytester) -> None:
@@ -187,7 +198,7 @@ def test_a_mistyped_key_is_a_collection_error_with_the_nearest(pytester: pytest.
 def test_a_test_of_a_whole_world_runs_once_a_topology_and_uninjected(pytester: pytest.Pytester) -> None:
     source = """
 @pytest.fixture
-def dcp_world(request): return request.param
+def dcp_world(request): return [request.param]
 
 @pytest.fixture(autouse=True)
 def early(): return get_parallel().attn_dcp_size
@@ -195,8 +206,9 @@ def early(): return get_parallel().attn_dcp_size
 @pytest.mark.topology(tp=[2, 4], dcp=[1, 2])
 @pytest.mark.topology(tp=2, dcp=2)
 def test_a(dcp_world, early):
-    assert (dcp_world.rank, early, get_parallel().attn_dcp_size) == (0, 1, 1)
-    assert dcp_world.config.tp_size in (2, 4)
+    (world,) = dcp_world
+    assert (world.rank, early, get_parallel().attn_dcp_size) == (0, 1, 1)
+    assert world.config.tp_size in (2, 4)
 """
     done = run(pytester, source, "-v")
     done.assert_outcomes(passed=4)
@@ -220,6 +232,7 @@ def test_a(dcp_world, parallel): pass
         ]
     )
     done.stdout.no_fnmatch_line("*Traceback*")
+    done.stdout.no_fnmatch_line("*marker.py*")
 
 
 def test_mock_workers_are_of_the_rank_that_the_test_is(pytester: pytest.Pytester) -> None:

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from harness.errors import InjectionError, TopologyError, UnknownNameError
+from harness.errors import InjectionError, TopologyError, UnansweredReadError, UnknownNameError
 from harness.topology import MockServerArgs, MockWorker, ParallelConfig, ParallelState, inject, mock_worker
 from harness.topology.resolve import WorkerSources, resolve
 
@@ -116,10 +116,7 @@ def test_a_ps_that_contradicts_itself_and_a_rank_that_is_not_there_are_refused()
     ("name", "nearest"),
     [
         ("page_sise", "page_size"),
-        ("attn_dcp_size", "ps.attn_dcp_size"),
         ("attn_dpc_rank", "ps.attn_dcp_rank"),
-        ("tp_size", "ps.tp_size"),
-        ("dcp_size", "server_args.dcp_size"),
         ("radix_cash", "server_args.radix_cache"),
         ("server_arg", "server_args"),
         ("zzz", None),
@@ -133,6 +130,86 @@ def test_what_it_lacks_raises_and_says_where_the_nearest_is(name: str, nearest: 
     assert str(caught.value) == f"this mock worker has no {name!r}{meant}"
     assert caught.value.nearest == nearest
     assert getattr(worker, name, "default") == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("attn_dcp_size", "ps.attn_dcp_size"),
+        ("tp_size", "ps.tp_size"),
+        ("dcp_size", "server_args.dcp_size"),
+        ("ep_size", "server_args.ep_size"),
+        ("dcp_rank", "ps.attn_dcp_rank"),
+        ("dcp_enabled", "get_parallel().dcp_enabled"),
+    ],
+)
+def test_no_default_answers_for_a_number_of_the_topology(name: str, nearest: str) -> None:
+    worker = mock_worker(TP8, page_size=16)
+    for read in (
+        lambda: getattr(worker, name),
+        lambda: getattr(worker, name, 1),
+        lambda: hasattr(worker, name),
+    ):
+        with pytest.raises(UnansweredReadError) as caught:
+            read()
+        assert str(caught.value) == f"this mock worker has no {name!r}; did you mean {nearest!r}?"
+        assert caught.value.nearest == nearest
+    assert getattr(mock_worker(TP8, **{name: 3}), name, 1) == 3
+
+
+def test_no_default_answers_for_a_number_that_server_args_lack() -> None:
+    arguments = mock_worker(TP8).server_args
+    with pytest.raises(UnansweredReadError, match=r"^server_args of this mock worker has no 'attn_dcp_size'"):
+        getattr(arguments, "attn_dcp_size", 1)
+    assert getattr(arguments, "dcp_size", 1) == 4
+    assert getattr(arguments, "page_size", 1) == 1
+
+
+SLIPS = {
+    "rnak": "very like 'rank'",
+    "ranks": "very like 'rank'",
+    "sp": "very like 'ps'",
+    "server_arg": "very like 'server_args'",
+    "dpc_size": "very like 'dcp_size'",
+    "tp": "a size or rank of the topology: give it a config",
+    "dcp": "a size or rank of the topology: give it a config",
+}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_an_attribute_that_may_be_meant_for_an_argument_is_refused(name: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        mock_worker(TP8, **{name: 5})
+    told = str(caught.value)
+    assert told.startswith(f"mock_worker() was given the attribute {name!r}, which is {SLIPS[name]}")
+    assert told.endswith(f"set it on the worker: worker.{name} = ...")
+    worker = mock_worker(TP8)
+    setattr(worker, name, 5)
+    assert getattr(worker, name) == 5
+
+
+@pytest.mark.parametrize("name", ["tp_size", "dcp_rank", "attn_dcp_size"])
+def test_a_size_without_a_topology_is_no_attribute(name: str) -> None:
+    with pytest.raises(TopologyError, match="a size or rank of the topology: give it a config"):
+        mock_worker(**{name: 8})
+    assert getattr(mock_worker(TP8, **{name: 8}), name) == 8
+    with inject(TP8, rank=6):
+        assert getattr(mock_worker(**{name: 8}), name) == 8
+
+
+@pytest.mark.parametrize(
+    "name", ["model_config", "tp_worker", "page_size", "moe_tp_size", "is_draft_worker", "gpu_id"]
+)
+def test_names_of_their_own_are_attributes(name: str) -> None:
+    assert getattr(mock_worker(TP8, **{name: 5}), name) == 5
+    assert getattr(mock_worker(**{name: 5}), name) == 5
+
+
+@pytest.mark.parametrize("given", [None, 5, "dcp_size"])
+def test_server_args_are_a_mapping(given: object) -> None:
+    with pytest.raises(TopologyError) as caught:
+        mock_worker(TP8, server_args=given)
+    assert str(caught.value) == f"server_args is {given!r}, but must be a mapping of launch arguments"
 
 
 def test_an_own_attribute_goes_before_a_source_of_the_same_name() -> None:

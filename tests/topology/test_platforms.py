@@ -23,6 +23,13 @@ ALLOWED = {
     "sglang@0.5.23.post1": NEW,
     "sglang@0.6": NEW,
     "sglang@main": NEW,
+    "sglang@v0.5.18": OLD,
+    "sglang@V0.5.9": OLD,
+    "sglang@v0.5.23": NEW,
+    "sglang@v0.5.23rc0": NEW,
+    "sglang@version-0.5.18": NEW,
+    "sglang@0065fbfae1d2": NEW,
+    "sglang@0": NEW,
     "sglang": NEW,
 }
 

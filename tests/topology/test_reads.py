@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from topology_rules import rule
 
 from harness.errors import InjectionError, NoGroupError
 from harness.topology import (
@@ -309,8 +310,8 @@ READS = st.lists(
 )
 
 
+@rule
 @given(seen=READS)
-@settings(max_examples=1000, deadline=None)
 def test_early_reads_equal_a_search_of_all_pairs(seen: list[Read]) -> None:
     def answer(one: Read) -> object:
         return one.error if one.error else one.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -136,7 +137,10 @@ def test_the_switch_of_dp_attention_is_reported_as_its_slices(sliced: bool) -> N
 
 POOL4 = "the KV pool is sized four times too large: a request admitted that can never be scheduled"
 OFF = "DCP is off: every rank keeps the whole KV, and "
-OFF_RANK = "attn_dcp_rank: ps 2, live 0: a rank writing its neighbour's rows: those tokens are kept twice"
+OFF_RANK = (
+    "attn_dcp_rank: ps 2, live 0: differs only because DCP is off in live (see attn_dcp_size): no rows change"
+)
+OTHER_RANK = "attn_dcp_rank: ps 2, live 0: a rank writing its neighbour's rows: those tokens are kept twice"
 DRAFT = STATE.for_draft()
 # Its ranks would be 0 in a group as well, so that only the sizes can tell.
 FIRST_OFF = ParallelState.from_config(replace(CONFIG, dcp_size=1), tp_rank=4, pp_rank=1, gpu_id=4)
@@ -184,7 +188,66 @@ DIVERGENCES = {
             "seed": replace(CONFIG, dcp_size=8),
             "live": replace(STATE, attn_dcp_rank=0, attn_dcp_size=2),
         },
-        [OFF_RANK, "attn_dcp_size: seed 8, ps 4, live 2: the KV pool is sized two times too large"],
+        [
+            OTHER_RANK,
+            (
+                "attn_dcp_size: seed 8, ps 4, live 2: the KV pool is sized two times too large: a request"
+                " admitted that can never be scheduled; and by the launch arguments (8 against 4) the"
+                " scheduler's cap reads a number two times larger than the pool: a request admitted that can"
+                " never be scheduled"
+            ),
+        ],
+    ),
+    "three different sizes, and no group is up": (
+        {"seed": replace(CONFIG, dcp_size=2), "live": None},
+        [
+            OFF_RANK,
+            (
+                f"attn_dcp_size: seed 2, ps 4, live 1: no DCP group is up, so {OFF}{POOL4}; and by the launch"
+                " arguments (2 against 4) the scheduler's cap reads a number two times smaller than the pool:"
+                " requests refused that would fit"
+            ),
+        ],
+    ),
+    "three different sizes, and only ps is off": (
+        {"seed": replace(CONFIG, dcp_size=8), "ps": replace(STATE, attn_dcp_rank=0, attn_dcp_size=1)},
+        [
+            "attn_dcp_rank: ps 0, live 2: a rank writing its neighbour's rows",
+            (
+                "attn_dcp_size: seed 8, ps 1, live 4: the KV pool is sized four times too small: tokens are"
+                " dealt to ranks that it does not count, and requests refused that would fit; and by the"
+                " launch arguments (8 against 1) the scheduler's cap reads a number eight times larger than"
+                " the pool: a request admitted that can never be scheduled"
+            ),
+        ],
+    ),
+    "live is off, and the rank is another's too": (
+        {"ps": replace(STATE, attn_dcp_rank=3), "live": None},
+        [
+            "attn_dcp_rank: ps 3, live 0: a rank writing its neighbour's rows",
+            f"attn_dcp_size: seed 4, ps 4, live 1: no DCP group is up, so {OFF}{POOL4}",
+        ],
+    ),
+    "a draft with its target's layout under other arguments": (
+        {"seed": replace(CONFIG, dcp_size=8), "ps": replace(STATE, pp_rank=0), "role": "draft"},
+        [
+            "attn_dcp_rank: ps 2, live 2, expected 0: a draft rank",
+            (
+                "attn_dcp_size: seed 8, ps 4, live 4: the draft's KV pool is sized four times too large, and its"
+                " attention looks at a shard of what it keeps whole; and by the launch arguments (8 against 4)"
+                " the scheduler's cap reads a number two times larger than the pool"
+            ),
+        ],
+    ),
+    "three different TP sizes": (
+        {"seed": replace(CONFIG, tp_size=4), "live": replace(STATE, tp_size=7)},
+        [
+            (
+                "tp_size: seed 4, ps 8, live 7: weights are cut into more parts than ranks hold: what the missing"
+                " ranks were to compute is never summed; and by the launch arguments (4 against 8) weights are"
+                " cut into fewer parts than ranks hold"
+            )
+        ],
     ),
     "another rank of the DCP group": (
         {"ps": replace(STATE, attn_dcp_rank=3)},
@@ -311,7 +374,9 @@ def test_the_consequence_of_a_size_goes_by_the_direction(axis: str) -> None:
             found.axis: str(found) for found in verify_sources(config, replace(live, **{axis: ps}), live)
         }
         assert f"ps {ps}, live 4" in lines[axis]
-        assert lines[axis].endswith(words)
+        told, _, by_the_arguments = lines[axis].partition("; and by the launch arguments (1 against ")
+        assert told.endswith(words)
+        assert by_the_arguments.startswith(f"{ps}) ") == ("seed 1, " in told)
 
 
 RANKS = {
@@ -375,6 +440,50 @@ def test_a_draft_is_healthy_where_its_target_is_not_asked() -> None:
     with pytest.raises(TopologyError) as refusal:
         verify_sources(CONFIG, DRAFT, STATE, role="drafter")
     assert str(refusal.value) == "there is no role 'drafter'; there are target, draft"
+
+
+WRONG_TYPES = [
+    (
+        (CONFIG, CONFIG, STATE),
+        "ps is ",
+        ", but must be a ParallelState; of a config, say ParallelState.from_config(config, tp_rank=...)",
+    ),
+    (
+        (CONFIG, STATE, CONFIG),
+        "live is ",
+        (
+            ", but must be a ParallelState, get_parallel(), or None while no group is up; of a config, say"
+            " ParallelState.from_config(config, tp_rank=...)"
+        ),
+    ),
+    (
+        (CONFIG, STATE, 5),
+        "live is 5",
+        ", but must be a ParallelState, get_parallel(), or None while no group is up",
+    ),
+    ((CONFIG, None, STATE), "ps is None", ", but must be a ParallelState"),
+    (({}, STATE, STATE), "seed is {}", ", but must be a ParallelConfig"),
+    ((STATE, STATE, STATE), "seed is ParallelState(", ", but must be a ParallelConfig"),
+]
+
+
+@pytest.mark.parametrize(("given", "start", "end"), WRONG_TYPES)
+def test_a_source_of_another_type_is_named_with_what_is_allowed(
+    given: tuple[Any, Any, Any], start: str, end: str
+) -> None:
+    with pytest.raises(TopologyError) as refusal:
+        verify_sources(*given)
+    assert str(refusal.value).startswith(start)
+    assert str(refusal.value).endswith(end)
+
+
+def test_a_construction_site_that_is_no_state_is_named() -> None:
+    with pytest.raises(TopologyError, match=r"^one_batch is None, but must be a ParallelState$"):
+        compare_states(STATE, None)  # type: ignore[arg-type]
+    with pytest.raises(
+        TopologyError, match=r"^launcher is ParallelConfig\(.*from_config\(config, tp_rank=\.\.\.\)$"
+    ):
+        compare_states(CONFIG, STATE, names=("launcher", "benchmark"))  # type: ignore[arg-type]
 
 
 def test_sources_that_fit_no_topology_at_all_are_still_compared() -> None:

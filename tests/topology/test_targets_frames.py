@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from topology_rules import rule
 
 from harness.errors import InjectionError
 from harness.topology import InjectedWorker, ParallelConfig, inject
@@ -59,7 +61,11 @@ class Block:
         self.number = number
         self._inject: AbstractContextManager[InjectedWorker] = inject(ParallelConfig())
         worker = self._inject.__enter__()
-        self._frame = frames.open_frame(worker._injection)
+        try:
+            self._frame = frames.open_frame(worker._injection)
+        except InjectionError:
+            self._inject.__exit__(None, None, None)
+            raise
         package._PARALLEL._overrides = {"n": number}
         package._PARALLEL._stamp.clear()
         package._PARALLEL._stamp["n"] = number
@@ -88,7 +94,7 @@ def containers(package: Any) -> list[int]:
     ]
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(rule, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=12))
 def test_the_last_open_block_is_what_shows(package: Any, moves: list[int | None]) -> None:
     """None opens a block, a number closes one of those that are open, in whatever order."""
@@ -116,6 +122,13 @@ def block(package: Any) -> Iterator[Block]:
     opened.close()
 
 
+def stranger_words(kind: str) -> str:
+    return (
+        f"sglang's topology was asked for while another {kind} has inject(rank 0 of tp 1, dcp 1) open: the package"
+        " keeps one topology per process, so one process is one rank at a time; start a process per rank"
+    )
+
+
 @pytest.mark.usefixtures("block")
 def test_another_thread_neither_reads_nor_opens(package: Any) -> None:
     held, said = package._PARALLEL, []
@@ -130,7 +143,39 @@ def test_another_thread_neither_reads_nor_opens(package: Any) -> None:
     thread.start()
     thread.join()
     assert held.n == 7
-    assert len(said) == 3
+    assert said == [stranger_words("thread")] * 3
+
+
+def test_another_task_neither_reads_nor_opens(package: Any) -> None:
+    async def stranger(opened: asyncio.Event) -> list[str]:
+        await opened.wait()
+        said = []
+        for attempt in (lambda: package._PARALLEL.n, lambda: Block(package, 8)):
+            with pytest.raises(InjectionError) as caught:
+                attempt()
+            said.append(str(caught.value))
+        return said
+
+    async def main() -> list[str]:
+        opened = asyncio.Event()
+        task = asyncio.create_task(stranger(opened))
+        block = Block(package, 7)
+        opened.set()
+        said = await task
+        assert package._PARALLEL.n == 7
+        block.close()
+        return said
+
+    assert asyncio.run(main()) == [stranger_words("task")] * 2
+
+
+def test_the_guard_is_put_on_once_and_taken_off(package: Any) -> None:
+    outer, inner = Block(package, 1), Block(package, 2)
+    assert [kind.__name__ for kind in type(package._PARALLEL).__mro__[:2]] == ["GuardedParallel", "Parallel"]
+    inner.close()
+    assert type(package._PARALLEL).__name__ == "GuardedParallel"
+    outer.close()
+    assert type(package._PARALLEL) is Parallel
 
 
 def test_a_block_may_be_closed_by_another_thread(package: Any) -> None:

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from topology_rules import rule
 
 from harness.errors import InjectionError, TopologyError, UsageError
 from harness.topology import KVLayout, ParallelConfig, get_parallel, inject
+from harness.topology.targets import plugin
 from harness.topology.targets.layout import ALL_FUNCTIONS, INTERLEAVED, Function, layout_target, named
 
 pytest_plugins = ["pytester"]
@@ -40,14 +42,6 @@ def deal(layout: KVLayout, slots: int) -> tuple[list[int], list[int]]:
         rows.append(taken[owner])
         taken[owner] += 1
     return owners, rows
-
-
-def test_a_mere_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `suites/sglang` is where `suites` is on the path."""
-    (tmp_path / "sglang").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(InjectionError, match="not importable"):
-        layout_target("sglang")
 
 
 def test_without_the_package_one_line_says_what_to_do() -> None:
@@ -80,10 +74,16 @@ def test_importing_topology_imports_no_target() -> None:
 
 
 def test_the_reference_has_every_function() -> None:
+    assert type(layout_target("reference")) is type(REFERENCE)
+    assert REFERENCE.name == "reference"
     assert REFERENCE.functions == ALL_FUNCTIONS
     assert len(ALL_FUNCTIONS) == len(Function) + len(INTERLEAVED)
-    assert named(Function.ROWS) in ALL_FUNCTIONS
-    assert named(Function.ROWS, 4) == "rows of a rank, interleaved"
+    assert [named(Function.ROWS, interleave) for interleave in (1, 2, 16)] == [
+        "rows of a rank",
+        "rows of a rank, interleaved",
+        "rows of a rank, interleaved",
+    ]
+    assert named(Function.ROWS) == "rows of a rank"
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def harness_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
 
 
-@settings(max_examples=1000, deadline=None)
+@rule
 @given(layout=layouts, data=st.data())
 def test_rows_are_as_dealt(layout: KVLayout, data: st.DataObject) -> None:
     owners, rows = deal(layout, 120)
@@ -105,7 +105,7 @@ def test_rows_are_as_dealt(layout: KVLayout, data: st.DataObject) -> None:
     assert REFERENCE.rows(layout, rank, [slot for slot in slots if slot >= 0]) == mine
 
 
-@settings(max_examples=1000, deadline=None)
+@rule
 @given(layout=layouts, data=st.data())
 def test_chunks_and_chains_are_as_dealt(layout: KVLayout, data: st.DataObject) -> None:
     """A sequence whose pages lie in order from page 0: its positions are its slots."""
@@ -122,7 +122,7 @@ def test_chunks_and_chains_are_as_dealt(layout: KVLayout, data: st.DataObject) -
     assert REFERENCE.chain_lens(layout, rank, lengths, tokens) == steps
 
 
-@settings(max_examples=200, deadline=None)
+@rule
 @given(layout=layouts, pages=st.lists(st.integers(0, 5), max_size=3, unique=True))
 def test_whole_pages_are_as_dealt(layout: KVLayout, pages: list[int]) -> None:
     owners, rows = deal(layout, 6 * layout.widened_page_size)
@@ -133,7 +133,7 @@ def test_whole_pages_are_as_dealt(layout: KVLayout, pages: list[int]) -> None:
         assert REFERENCE.page_rows(layout, rank, slots) == mine
 
 
-@settings(max_examples=1000, deadline=None)
+@rule
 @given(layout=layouts, data=st.data())
 def test_an_admitted_request_is_the_longest_that_stays_below_the_cap(
     layout: KVLayout, data: st.DataObject
@@ -147,19 +147,15 @@ def test_an_admitted_request_is_the_longest_that_stays_below_the_cap(
     assert REFERENCE.admitted(layout, **sizes) == max(0, min(asked, left - 1))
 
 
-FAKE_TARGET = """
-    import harness.topology.targets.plugin as plugin
-
-    class Poor:
-        name = "poor 1.0"
-        functions = frozenset({"capacity", "rows of a rank"})
-
-    plugin.make_target = lambda name: Poor()
-"""
+class PoorTarget:
+    name = "poor 1.0"
+    functions = frozenset({"capacity", "rows of a rank"})
 
 
-def test_tests_that_need_a_missing_function_are_deselected(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(FAKE_TARGET)
+def test_tests_that_need_a_missing_function_are_deselected(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "make_target", lambda name: PoorTarget())
     pytester.makepyfile(
         """
         import pytest
@@ -199,9 +195,14 @@ def test_an_unknown_function_ends_the_collection(pytester: pytest.Pytester) -> N
     result.stderr.fnmatch_lines(["*test_it: mark layout_functions: there is no function 'capactiy'"])
 
 
-def test_other_tests_are_left_alone(pytester: pytest.Pytester) -> None:
+def test_the_mark_is_listed(pytester: pytest.Pytester) -> None:
+    done = pytester.runpytest("-p", "harness.topology.targets.plugin", "-p", "no:cacheprovider", "--markers")
+    done.stdout.fnmatch_lines(["@pytest.mark.layout_functions(*names): functions of the layout target *"])
+
+
+def test_other_tests_are_left_alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """No target is made for a run that has no layout tests."""
-    pytester.makeconftest("import harness.topology.targets.plugin as plugin\nplugin.make_target = None\n")
+    monkeypatch.setattr(plugin, "make_target", None)
     pytester.makepyfile("def test_it(): pass")
     options = ["-p", "harness.topology.targets.plugin", "-p", "no:cacheprovider"]
     pytester.runpytest(*options).assert_outcomes(passed=1)

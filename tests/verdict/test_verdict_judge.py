@@ -19,6 +19,7 @@ from harness.verdict import (
     exit_code,
     judge_job,
     needs_retry,
+    nothing_ran,
     speaks_of_code,
 )
 
@@ -145,7 +146,7 @@ def test_only_infra_is_retried_and_at_most_twice(outcomes, again):
     assert needs_retry(attempts(*outcomes)) is again
 
 
-# verdict → exit share when the profile was chosen by `auto` and no flag is given
+# verdict → exit share beside a job that ran, when the profile was chosen by `auto` and no flag is given
 SHARES = {
     "passed": 0,
     "skipped": 0,
@@ -164,7 +165,26 @@ def judged(*verdicts: str, by_name: bool = False) -> list[Judged]:
 
 @pytest.mark.parametrize(("verdict", "share"), SHARES.items())
 def test_exit_share_of_each_verdict(verdict, share):
-    assert exit_code(judged(verdict)) == share
+    assert exit_code(judged("passed", verdict)) == share
+    assert exit_code(judged("skipped", verdict)) == share
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([*SHARES]), min_size=1, max_size=4), *[st.booleans() for _ in range(3)])
+def test_nothing_ran_is_never_green(verdicts, by_name, require_all, allow_flaky):
+    code = exit_code(judged(*verdicts, by_name=by_name), require_all=require_all, allow_flaky=allow_flaky)
+    if all(verdict == "not_run" for verdict in verdicts):
+        assert code == 3
+    if code == 0:
+        assert {"passed", "skipped", "flaky"} & set(verdicts)
+
+
+def test_a_declared_skip_is_a_decision_and_not_nothing():
+    assert exit_code(judged("skipped", "skipped")) == 0
+    assert nothing_ran([Verdict.NOT_RUN, Verdict.NOT_RUN])
+    for other in [None, *(verdict for verdict in Verdict if verdict is not Verdict.NOT_RUN)]:
+        assert not nothing_ran([Verdict.NOT_RUN, other])
+    assert not nothing_ran([])
 
 
 def test_not_run_counts_when_asked_by_name_or_when_all_are_required():
@@ -187,5 +207,5 @@ def test_interrupt_and_empty_selection():
 def test_1_beats_3_beats_0_in_any_order():
     for chosen in itertools.combinations_with_replacement(SHARES, 3):
         found = {exit_code(judged(*order)) for order in itertools.permutations(chosen)}
-        shares = [SHARES[verdict] for verdict in chosen]
+        shares = [SHARES[verdict] if set(chosen) != {"not_run"} else 3 for verdict in chosen]
         assert found == {1 if 1 in shares else max(shares)}

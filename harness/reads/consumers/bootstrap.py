@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from typing import Any
-from unittest.mock import MagicMock
 
 from harness.errors import EngineError
-from harness.reads.bare import Call, LastCall
+from harness.reads.bare import Call, LastCall, StandIn
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.stage import Stage
 from harness.topology import InjectedWorker
@@ -64,16 +63,20 @@ def _takes_sizes(initialize: Any) -> bool:
 
 
 def _built_group(stage: Stage) -> list[int]:
-    """The group of this rank, where the release takes the sizes from the published topology."""
+    """The group of this rank, where the release takes the sizes from the published topology; itself where it
+    builds none."""
     from sglang.srt.distributed import parallel_state
 
     end = LastCall()
 
     def built(groups: list[list[int]], *args: object, group_name: str, **named: object) -> Any:
-        return end(groups) if group_name == "dcp" else MagicMock()
+        if group_name == "tp":
+            return StandIn()
+        # The next group after it: what is built later would stay in the package's globals.
+        return end(groups if group_name == "dcp" else [[stage.worker.rank]])
 
     stage.patch(parallel_state, "init_model_parallel_group", built)
-    stage.patch(parallel_state, "get_world_group", MagicMock())
+    stage.patch(parallel_state, "get_world_group", StandIn())
     stage.patch(parallel_state, "is_cuda", lambda: True)  # elsewhere DCP is refused
     stage.patch(parallel_state, "_TP", None)
     stage.patch(parallel_state, "_DCP", None)
@@ -101,13 +104,13 @@ def _start(stage: Stage, end: LastCall, *, ps: Any = None) -> Call:
         "maybe_init_shared_mooncake_transfer_engine",
     ):
         if hasattr(bootstrap, name):
-            stage.patch(bootstrap, name, MagicMock())
+            stage.patch(bootstrap, name, StandIn())
     if hasattr(bootstrap, "_PARALLEL_INITIALISED"):
         stage.patch(bootstrap, "_PARALLEL_INITIALISED", False)
     start = getattr(bootstrap, "init_torch_distributed", None) or bootstrap.init_parallel_runtime
     given = {
         "server_args": stage.server_args,
-        "model_config": MagicMock(),
+        "model_config": StandIn(),
         "device": "cpu",
         "ps": ps or stage.ps,
         "dist_port": 0,

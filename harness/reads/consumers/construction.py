@@ -7,11 +7,10 @@ name would end the drive in a TypeError instead of being seen. Releases from 0.5
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
-from unittest.mock import MagicMock
 
-from harness.reads.bare import LastCall, Recorder, bare
+from harness.reads.bare import LastCall, Recorder, StandIn, bare
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.stage import Stage
 from harness.topology import InjectedWorker, ParallelConfig, ParallelState, inject
@@ -24,8 +23,12 @@ _STATE = "sglang.srt.distributed.parallel_state_wrapper:ParallelState"
 # Only a target's state is constructed; a draft's is a copy of it.
 _TARGET = (Role.TARGET,)
 
-# The topologies in which both sites must agree for every rank.
-_COMPARED = (ParallelConfig(tp_size=8, dcp_size=4), ParallelConfig(tp_size=4, dcp_size=2))
+# The topologies in which both sites must agree for every rank, with each other and with what harness derives.
+COMPARED = (
+    ParallelConfig(tp_size=8, dcp_size=4),
+    ParallelConfig(tp_size=4, dcp_size=2),
+    ParallelConfig(tp_size=8, dcp_size=2),
+)
 
 # What a site is given, or the class wants, under each release's name.
 _SIZE_NAMES = ("attn_dcp_size", "dcp_size")
@@ -59,16 +62,17 @@ def one_batch_rank(worker: InjectedWorker, role: Role, stage: Stage) -> int | No
 
 @consumer("construction_sites", kind=Kind.FACT, drives=_SCHEDULER, roles=_TARGET)
 def construction_sites(worker: InjectedWorker, role: Role, stage: Stage) -> str:
-    """Whether both sites build the same state for every rank of every compared topology."""
+    """Whether both sites build the same state for every rank of every compared topology, and the right one."""
     sites = _Sites(stage)
     unset: dict[str, set[str]] = {"scheduler": set(), "one_batch": set()}
     for rank in _every_rank():
         given = {"scheduler": sites.scheduler(rank), "one_batch": sites.one_batch(rank)}
         for site, values in given.items():
             unset[site] |= {name for name, value in values.items() if value is None}
-        differ = compare_states(_state(given["scheduler"]), _state(given["one_batch"]))
+        differ = differences({site: _state(values) for site, values in given.items()}, rank.ps)
         if differ:
-            return f"rank {rank.rank} of tp{rank.ps.tp_size}: {'; '.join(map(str, differ))}"
+            sizes = f"tp{rank.ps.tp_size}/dcp{rank.ps.attn_dcp_size}"
+            return f"rank {rank.rank} of {sizes}: {'; '.join(differ)}"
     told = (f"{site} sets no {', '.join(sorted(names))}" for site, names in unset.items() if names)
     return "; ".join(["equal", *told])
 
@@ -103,14 +107,14 @@ class _Sites:
         from sglang.srt.entrypoints.engine import _compute_parallelism_ranks
 
         self._stage.patch(scheduler, "ParallelState", self._end)
-        self._stage.patch(scheduler.Scheduler, "init_soft_watchdog", MagicMock())
+        self._stage.patch(scheduler.Scheduler, "init_soft_watchdog", StandIn())
         args, tp_rank = _server_args(worker), worker.ps.tp_rank
         attn_cp_rank, moe_dp_rank, moe_ep_rank = _compute_parallelism_ranks(args, tp_rank)
         made = bare(scheduler.Scheduler)
         return self._end.of(
             made.__init__,
             server_args=args,
-            port_args=MagicMock(),
+            port_args=StandIn(),
             gpu_id=0,
             tp_rank=tp_rank,
             moe_ep_rank=moe_ep_rank,
@@ -126,12 +130,12 @@ class _Sites:
 
         self._stage.require(one_batch, "ParallelState")
         self._stage.patch(one_batch, "ParallelState", self._end)
-        self._stage.patch(one_batch, "ModelConfig", MagicMock())
-        self._stage.patch(one_batch, "suppress_other_loggers", MagicMock())
+        self._stage.patch(one_batch, "ModelConfig", StandIn())
+        self._stage.patch(one_batch, "suppress_other_loggers", StandIn())
         return self._end.of(
             one_batch.load_model,
             _server_args(worker),
-            MagicMock(),
+            StandIn(),
             gpu_id=0,
             tp_rank=worker.ps.tp_rank,
         ).named
@@ -146,8 +150,17 @@ def _size(given: Given) -> int:
     return int(size)
 
 
+def differences(built: Mapping[str, ParallelState], derived: ParallelState) -> list[str]:
+    """Every field in which a site differs from what harness derives of the same arguments, with both values."""
+    return [
+        f"{differ.axis}: {', '.join(f'{name} {value}' for name, value in differ.values.items())}"
+        for site, state in built.items()
+        for differ in compare_states(replace(derived, gpu_id=state.gpu_id), state, names=("expected", site))
+    ]
+
+
 def _every_rank() -> Iterator[InjectedWorker]:
-    for config in _COMPARED:
+    for config in COMPARED:
         for rank in range(config.world_size):
             with inject(config, rank=rank, target="sglang") as worker:
                 yield worker

@@ -10,9 +10,8 @@ import importlib
 import inspect
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest.mock import MagicMock
 
-from harness.reads.bare import LastCall, bare
+from harness.reads.bare import LastCall, StandIn, bare
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.stage import ConsumerAbsentError, Stage
 from harness.topology import InjectedWorker
@@ -73,7 +72,7 @@ def _given(speculative: _Speculative, stage: Stage) -> Any:
         gpu_id=0,
         ps=replace(stage.ps, pp_rank=1),
         nccl_port=0,
-        target_worker=MagicMock(device="cpu"),
+        target_worker=StandIn(device="cpu"),
     )
     return call.named["ps"]
 

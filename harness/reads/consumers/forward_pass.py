@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
 
 from harness.errors import EngineError
-from harness.reads.bare import LastCall, Recorder, bare
+from harness.reads.bare import LastCall, Recorder, StandIn, bare
 from harness.reads.consumers.model_runner import bare_runner
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.stage import Stage
@@ -44,7 +43,7 @@ def extend_metadata(worker: InjectedWorker, role: Role, stage: Stage) -> bool:
     from sglang.srt.model_executor.runner import eager_runner
 
     for name in ("get_req_to_token_pool", "get_token_to_kv_pool"):
-        stage.patch(eager_runner, name, MagicMock())
+        stage.patch(eager_runner, name, StandIn())
     for name in ("is_cp_v2_active", "is_cp_active"):  # prefill context parallelism: another axis, by release
         if hasattr(eager_runner, name):
             stage.patch(eager_runner, name, lambda _batch: False)
@@ -54,11 +53,12 @@ def extend_metadata(worker: InjectedWorker, role: Role, stage: Stage) -> bool:
         model=SimpleNamespace(prepare_context_parallel_metadata_for_dcp=planned),
         attn_backend=SimpleNamespace(init_forward_metadata=end),
         kv_cache_dtype=None,
-        _extend_forward_kwargs=MagicMock(),
+        _extend_forward_kwargs=StandIn(),
     )
     # As under PD multiplexing, where the batch is not copied into static buffers first.
     eager = bare(eager_runner.EagerRunner, model_runner=model_runner, enable_pdmux=True)
-    end.of(eager._execute_extend, MagicMock())
+    batch = StandIn(needs_forward_metadata_init=lambda: True)
+    end.of(eager._execute_extend, batch)
     return bool(planned.calls)
 
 
@@ -80,7 +80,7 @@ def _asked(stage: Stage) -> dict[str, int]:
         seq_lens_cpu=ends,
         out_cache_loc=ends,
         req_pool_indices=ends,
-        spec_algorithm=MagicMock(),
+        spec_algorithm=StandIn(),
         device="cpu",
     )
     made = forward_batch_info.ForwardBatch.init_new(
@@ -118,5 +118,5 @@ def _decode_runner(stage: Stage) -> Any:
         ngram_embedding_manager=SimpleNamespace(enabled=False),
         model_config=SimpleNamespace(model_is_mrope=False, requires_mm_token_modalities=False),
         lora_manager=None,
-        kv_index_translator=MagicMock(),
+        kv_index_translator=StandIn(),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from unittest.mock import MagicMock, Mock
 
+from harness.reads.bare import StandIn
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.stage import Stage
 from harness.topology import InjectedWorker
@@ -42,7 +42,7 @@ def dflash_cell(worker: InjectedWorker, role: Role, stage: Stage) -> int:
     from sglang.srt.model_executor import pool_configurator
     from sglang.srt.speculative import dflash_utils
 
-    scale = Mock(name="scale_kv_cell_size_per_token_for_dflash", return_value=1)
+    scale = StandIn(name="scale_kv_cell_size_per_token_for_dflash", return_value=1)
     stage.patch(dflash_utils, "scale_kv_cell_size_per_token_for_dflash", scale)
     stage.patch(pool_configurator, "mambaish_config", lambda _model_config: None)
     stage.patch(pool_configurator.DefaultPoolConfigurator, "_compute_cell_size", lambda *_: 1)
@@ -52,14 +52,15 @@ def dflash_cell(worker: InjectedWorker, role: Role, stage: Stage) -> int:
     return int(scale.call_args.kwargs["draft_num_layers"])
 
 
-def _configurator_of_dflash(stage: Stage) -> MagicMock:
+def _configurator_of_dflash(stage: Stage) -> StandIn:
     """The KV configurator that the pool configurator asks; whatever else it asks for is not of this probe."""
-    configurator = MagicMock(name="kvc", ps=stage.ps, server_args=stage.server_args, is_draft_worker=False)
+    configurator = StandIn(name="kvc", ps=stage.ps, server_args=stage.server_args, is_draft_worker=False)
     configurator.spec_algorithm.is_eagle.return_value = False
     configurator.spec_algorithm.is_standalone.return_value = False
     configurator.spec_algorithm.is_dflash_family.return_value = True
     configurator.spec_aux_config.dflash_draft_num_layers = 1
     configurator.spec_aux_config.dflash_draft_cell_size_per_token = None
+    configurator.dflash_draft_cell_size_per_token = None
     configurator.layer_info.num_effective_layers = 1
     configurator.fused_entry_bytes.return_value = None
     return configurator

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import MagicMock
 
-from harness.reads.bare import Recorder, View, bare
+from harness.reads.bare import Recorder, StandIn, View, bare
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.stage import Stage
 from harness.topology import InjectedWorker
@@ -36,16 +35,16 @@ def q_proj_gate(worker: InjectedWorker, role: Role, stage: Stage) -> bool:
         "build_attention_backends",
     ):
         if hasattr(model_runner, name):
-            stage.patch(model_runner, name, MagicMock())
+            stage.patch(model_runner, name, StandIn())
     # The launch arguments refuse the switch where their own DCP is off.
     view = View(model_runner.get_parallel(), dcp_replicate_q_proj=True)
     stage.patch(model_runner, "get_parallel", lambda: view)
     gathered = Recorder()
     runner = bare_runner(
         stage,
-        spec_algorithm=MagicMock(),
-        spec_aux_config=MagicMock(),
-        kv_index_translator=MagicMock(),
+        spec_algorithm=StandIn(),
+        spec_aux_config=StandIn(),
+        kv_index_translator=StandIn(),
         model=None,
         _prepare_replicated_q_proj=gathered,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from unittest.mock import Mock
 
+from harness.reads.bare import StandIn
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.sources import FI_A2A
 from harness.reads.stage import Stage
@@ -29,7 +29,7 @@ def _makes_workspace(stage: Stage, *, given: str, published: str) -> bool:
     from sglang.srt.layers import dcp
     from sglang.srt.model_executor.runner.base_runner import BaseRunner
 
-    make = Mock(name="init_fi_a2a_workspace")
+    make = StandIn(name="init_fi_a2a_workspace")
     stage.patch(dcp, "init_fi_a2a_workspace", make)
     stage.give(dcp_comm_backend=given)
     stage.publish(dcp_comm_backend=published)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock, Mock
 
-from harness.reads.bare import bare, times
+from harness.reads.bare import StandIn, bare, times
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.stage import Stage
 from harness.topology import InjectedWorker
@@ -16,8 +14,10 @@ from harness.topology import InjectedWorker
 _SCHEDULER = "sglang.srt.managers.scheduler:Scheduler"
 _CHECKER = "sglang.srt.managers.scheduler_components.invariant_checker:SchedulerInvariantChecker"
 
-# Tokens of one rank's pool; large beside the reserves that a cap subtracts, so that dividing by it leaves the scale.
-_POOL = 1000
+# Tokens of one rank's pool, a prime: what comes out is a multiple of it only where it was multiplied.
+_POOL = 1009
+# Of a request of one token in pages of one: its own page, the page that it grows into, and one token more.
+_RESERVED = 3
 # Five cached tokens in pages of four: rounding up to whole pages makes eight of them.
 _PAGE = 4
 _CACHED = 5
@@ -34,7 +34,7 @@ def pool_stats(worker: InjectedWorker, role: Role, stage: Stage) -> int:
     """How many ranks' tokens the usage statistics count as one pool."""
     from sglang.srt.managers import scheduler
 
-    observer = Mock(name="SchedulerPoolStatsObserver")
+    observer = StandIn(name="SchedulerPoolStatsObserver")
     stage.patch(scheduler, "SchedulerPoolStatsObserver", observer)
     scheduler.Scheduler.init_pool_stats_observer(_scheduler(stage))
     return times(observer.call_args.kwargs["max_total_num_tokens"], _POOL)
@@ -51,10 +51,9 @@ def max_new_tokens(worker: InjectedWorker, role: Role, stage: Stage) -> int:
     from sglang.srt.managers.scheduler import Scheduler
 
     sampling = SimpleNamespace(max_new_tokens=_POOL * _POOL, min_new_tokens=0)
-    request = MagicMock(name="request", origin_input_ids=[1], sampling_params=sampling)
+    request = StandIn(name="request", origin_input_ids=[1], sampling_params=sampling)
     Scheduler.init_req_max_new_tokens(_scheduler(stage), request)
-    ranks: int = math.ceil(sampling.max_new_tokens / _POOL)  # what is reserved is less than one pool
-    return ranks
+    return times(sampling.max_new_tokens + _RESERVED, _POOL)
 
 
 @consumer(
@@ -67,7 +66,7 @@ def invariant_checker_arguments(worker: InjectedWorker, role: Role, stage: Stage
     """Whether the scheduler hands its launch arguments to the invariant checker."""
     from sglang.srt.managers import scheduler
 
-    checker = Mock(name="SchedulerInvariantChecker")
+    checker = StandIn(name="SchedulerInvariantChecker")
     stage.patch(scheduler, "SchedulerInvariantChecker", checker)
     scheduler.Scheduler.init_invariant_checker(_scheduler(stage))
     return _given("server_args" in checker.call_args.kwargs)
@@ -87,7 +86,7 @@ def invariant_checker_fields(worker: InjectedWorker, role: Role, stage: Stage) -
 )
 def rounding(worker: InjectedWorker, role: Role, stage: Stage) -> bool:
     """Under DCP cached tokens are rounded up to whole pages before they are counted."""
-    count = Mock(name="_check_pool_invariant", return_value=(False, ""))
+    count = StandIn(name="_check_pool_invariant", return_value=(False, ""))
     _check_full_pool(stage, count)
     return {_CACHED: False, _ROUNDED: True}[count.call_args.args[2]]
 
@@ -97,11 +96,11 @@ def rounding(worker: InjectedWorker, role: Role, stage: Stage) -> bool:
 )
 def slack(worker: InjectedWorker, role: Role, stage: Stage) -> bool:
     """Under DCP a count that does not add up is forgiven."""
-    leak, _ = _check_full_pool(stage, Mock(name="_check_pool_invariant", return_value=(True, "")))
+    leak, _ = _check_full_pool(stage, StandIn(name="_check_pool_invariant", return_value=(True, "")))
     return not leak
 
 
-def _check_full_pool(stage: Stage, count: Mock) -> tuple[bool, str]:
+def _check_full_pool(stage: Stage, count: StandIn) -> tuple[bool, str]:
     """Check a pool whose counts go to `count`, which says whether they add up."""
     from sglang.srt.managers.scheduler_components.invariant_checker import SchedulerInvariantChecker
 
@@ -116,8 +115,8 @@ def _check_full_pool(stage: Stage, count: Mock) -> tuple[bool, str]:
         is_hybrid_ssm=False,
         max_total_num_tokens=_POOL,
         token_to_kv_pool_allocator=SimpleNamespace(page_size=_PAGE),
-        tree_cache=MagicMock(name="tree_cache"),
-        pool_stats_observer=MagicMock(name="pool_stats_observer"),
+        tree_cache=StandIn(name="tree_cache"),
+        pool_stats_observer=StandIn(name="pool_stats_observer"),
     )
     stats = SimpleNamespace(full_evictable_size=_CACHED, full_available_size=0)
     answer: tuple[bool, str] = checker._check_full_pool(stats)
@@ -145,7 +144,7 @@ class _WithRest:
     """Has every other attribute as well, since none of them is a number of ranks; arithmetic on one raises."""
 
     def __getattr__(self, name: str) -> Any:
-        return MagicMock(name=name)
+        return StandIn(name=name)
 
 
 def _allocator() -> Any:

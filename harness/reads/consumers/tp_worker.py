@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import MagicMock
 
 from harness.errors import EngineError
-from harness.reads.bare import bare, times
+from harness.reads.bare import StandIn, bare, times
 from harness.reads.consumers.kv_configurator import bare_configurator
 from harness.reads.consumers.model_runner import bare_runner
 from harness.reads.registry import Kind, Role, consumer
@@ -68,17 +67,17 @@ def _bare_worker(stage: Stage, *, context_len: int) -> Any:
     """A worker over one runner with a plain pool."""
     from sglang.srt.managers.tp_worker import TpModelWorker
 
-    pool = MagicMock()
+    pool = StandIn()
     pool.schedulable_token_capacity = lambda rows: rows
     runner = bare_runner(
         stage,
-        alloc_memory_pool=MagicMock(),
+        alloc_memory_pool=StandIn(),
         max_total_num_tokens=_ROWS,
         max_running_requests=1,
         is_hybrid_swa=False,
         kv_cache_configurator=bare_configurator(stage),
         req_to_token_pool=pool,
-        token_to_kv_pool=MagicMock(),
+        token_to_kv_pool=StandIn(),
         token_to_kv_pool_allocator=None,
         forward_stream=None,
     )
@@ -86,7 +85,7 @@ def _bare_worker(stage: Stage, *, context_len: int) -> Any:
         TpModelWorker,
         ps=stage.ps,
         server_args=stage.server_args,
-        model_config=MagicMock(context_len=context_len),
+        model_config=StandIn(context_len=context_len),
         _model_runner=runner,
         model_runner_list=[],
         dllm_algorithm=None,

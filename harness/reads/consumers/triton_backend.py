@@ -6,9 +6,8 @@ Upstream left that open; 0.5.23 closes it for DSpark drafts on HIP alone.
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import MagicMock
 
-from harness.reads.bare import LastCall, bare
+from harness.reads.bare import LastCall, StandIn, bare
 from harness.reads.consumers.model_runner import bare_runner
 from harness.reads.registry import Kind, Role, consumer
 from harness.reads.stage import Stage
@@ -47,20 +46,20 @@ def _backend(stage: Stage, *, is_dspark: bool = False) -> Any:
     from sglang.srt.layers.attention.triton_backend import TritonAttnBackend
 
     heads = LastCall()
-    algorithm = MagicMock()
+    algorithm = StandIn()
     algorithm.is_dspark.return_value = is_dspark
     runner = bare_runner(
         stage,
-        req_to_token_pool=MagicMock(),
-        token_to_kv_pool=MagicMock(),
-        token_to_kv_pool_allocator=MagicMock(),
+        req_to_token_pool=StandIn(),
+        token_to_kv_pool=StandIn(),
+        token_to_kv_pool_allocator=StandIn(translate_kv_loc_dense=None),
         sliding_window_size=None,
         page_size=1,
-        model_config=MagicMock(get_max_num_attention_heads=heads),
+        model_config=StandIn(get_max_num_attention_heads=heads),
         spec_algorithm=algorithm,
-        kv_index_translator=MagicMock(),
+        kv_index_translator=StandIn(),
         kv_cache_dtype=None,
-        decode_num_tokens_per_req=MagicMock(),
+        decode_num_tokens_per_req=StandIn(),
     )
     backend = bare(TritonAttnBackend)
     heads.of(backend.__init__, runner)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -37,6 +37,26 @@ class Verb(StrEnum):
     BARRIER = "barrier"
 
 
+class Call(NamedTuple):
+    """What a rank has called, as far as all ranks of the group must say the same of it.
+
+    `along` is the dim from the front of what joins or splits along one, the source of a broadcast, else 0.
+    """
+
+    verb: Verb
+    along: int = 0
+
+    def detail(self) -> str:
+        """What tells it from a call of the same verb: ` along dim 1`, ` from rank 0`; empty where nothing can."""
+        return _DETAILS[self.verb].format(self.along) if self.verb in _DETAILS else ""
+
+
+_DETAILS = {
+    Verb.ALL_GATHER: " along dim {}",
+    Verb.REDUCE_SCATTER: " along dim {}",
+    Verb.BROADCAST: " from rank {}",
+}
+
 # Summed in fp32 and rounded once, so that a sum over 8 ranks loses no more than a sum over 2.
 _SUMMED_WIDER = (torch.bfloat16, torch.float16)
 
@@ -44,7 +64,7 @@ _SUMMED_WIDER = (torch.bfloat16, torch.float16)
 class Communicator(ABC):
     """One rank's end of one group. `name` is "tp" or "dcp", `counts` says how often each verb was called.
 
-    Every rank of the group must call the same verbs in the same order with equal shapes and dtypes.
+    Every rank of the group must call the same verbs in the same order, with equal shapes, dtypes, dims and sources.
     """
 
     def __init__(self, *, name: str, rank: int, size: int) -> None:
@@ -58,7 +78,7 @@ class Communicator(ABC):
         dim = self._start(Verb.ALL_GATHER, x, dim)
         if self._is_local(x):
             return x.repeat([self.size if d == dim else 1 for d in range(x.ndim)])
-        return self._gather(Verb.ALL_GATHER, x.contiguous()).movedim(0, dim).flatten(dim, dim + 1)
+        return self._gather(Call(Verb.ALL_GATHER, dim), x.contiguous()).movedim(0, dim).flatten(dim, dim + 1)
 
     def reduce_scatter(self, x: Tensor, *, dim: int = 0) -> Tensor:
         """This rank's slice along `dim` of the sum over ranks: [.., size * n, ..] gives [.., n, ..].
@@ -75,7 +95,7 @@ class Communicator(ABC):
         parts = x.view(*x.shape[:dim], self.size, width, *x.shape[dim + 1 :]).movedim(dim, 0)
         if self._is_local(x):
             return parts[0].clone(memory_format=torch.contiguous_format)
-        return self._sum_of_parts(parts.contiguous())
+        return self._sum_of_parts(Call(Verb.REDUCE_SCATTER, dim), parts.contiguous())
 
     def all_to_all(self, x: Tensor) -> Tensor:
         """[size, ...] to [size, ...]: row i of the result is what rank i had in its row `self.rank`."""
@@ -86,7 +106,7 @@ class Communicator(ABC):
             )
         if self._is_local(x):
             return x.clone(memory_format=torch.contiguous_format)
-        return self._transpose(Verb.ALL_TO_ALL, x.contiguous())
+        return self._transpose(Call(Verb.ALL_TO_ALL), x.contiguous())
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """The sum over ranks, in a new tensor, bit-identical on each rank."""
@@ -136,35 +156,37 @@ class Communicator(ABC):
         """Count, and turn a possibly negative `dim` into its place from the front."""
         self._count(verb)
         ndim: int = x.ndim
+        if type(dim) is not int:
+            raise CommError(f"{verb} over {self.name}: dim is {dim!r}, but must be an integer")
         if not -ndim <= dim < ndim:
             raise CommError(f"{verb} over {self.name}: a tensor of {ndim} dims has no dim {dim}")
         return dim % ndim
 
     def _check_source(self, src: int) -> None:
-        if not 0 <= src < self.size:
-            raise CommError(f"broadcast over {self.name}: src is {src}, ranks are 0 to {self.size - 1}")
+        if type(src) is not int or not 0 <= src < self.size:
+            raise CommError(f"broadcast over {self.name}: src is {src!r}, ranks are 0 to {self.size - 1}")
 
     def _is_local(self, x: Tensor) -> bool:
         """Nothing to send: alone in the group, or no element (shapes agree, so this holds on all ranks)."""
         return self.size == 1 or x.numel() == 0
 
     # What a backend provides. Tensors are contiguous and not empty, the group has two ranks or more.
-    # `verb` is what the caller asked for: backends compare it between ranks.
+    # `call` is what the caller asked for: backends that can compare it between ranks.
 
     def _sum(self, x: Tensor) -> Tensor:
         """The sum over ranks; replaced where there is a better way than to gather and add."""
-        return sum_in_rank_order(self._gather(Verb.ALL_REDUCE, x))
+        return sum_in_rank_order(self._gather(Call(Verb.ALL_REDUCE), x))
 
-    def _sum_of_parts(self, parts: Tensor) -> Tensor:
+    def _sum_of_parts(self, call: Call, parts: Tensor) -> Tensor:
         """[size, ...] to [...]: the sum over ranks of row `self.rank`; replaced where the library has it."""
-        return sum_in_rank_order(self._transpose(Verb.REDUCE_SCATTER, parts))
+        return sum_in_rank_order(self._transpose(call, parts))
 
     @abstractmethod
-    def _gather(self, verb: Verb, x: Tensor) -> Tensor:
+    def _gather(self, call: Call, x: Tensor) -> Tensor:
         """[...] to [size, ...], row i from rank i."""
 
     @abstractmethod
-    def _transpose(self, verb: Verb, x: Tensor) -> Tensor:
+    def _transpose(self, call: Call, x: Tensor) -> Tensor:
         """[size, ...] to [size, ...], row i of the result is row `self.rank` of rank i."""
 
     @abstractmethod

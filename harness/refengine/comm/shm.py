@@ -6,7 +6,7 @@ piece of at most a slot: write into the own slot, meet, read from the others onl
 Two buffers take turns: whoever writes into one again has met all others since they read it.
 Nothing has a name, so nothing is left behind however the ranks end.
 Failure rule: before it reads, each rank compares what all say they are doing, and raises `CommError` where
-they are not in the same verb with the same number of bytes.
+they are not in the same verb with the same number of bytes, the same dim and the same source.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import UsageError
-from harness.refengine.comm.base import CommError, Comms, Communicator, Verb, sum_in_rank_order
+from harness.refengine.comm.base import Call, CommError, Comms, Communicator, Verb, sum_in_rank_order
 from harness.refengine.comm.futex import COUNTERS_BYTES, MeetingPoint, require_futex
 from harness.refengine.config import EngineConfig
 from harness.topology import dcp_groups
@@ -31,12 +31,13 @@ SLOT_BYTES = 1 << 20
 
 _PAGE = 4096
 _NUM_BUFFERS = 2
-# What a rank is doing: two int64, the verb and the number of bytes.
+# What a rank is doing: two int64, the call (its verb, and above it the dim or source) and the number of bytes.
 _CALL_BYTES = 16
 
 _VERBS = tuple(Verb)
 # `broadcast_bytes` must not be mistaken for `broadcast`: its receivers do not know the length.
 _BYTES = len(_VERBS)
+_NUM_KINDS = _BYTES + 1
 _UNKNOWN = -1
 
 
@@ -90,12 +91,12 @@ class ShmCommunicator(Communicator):
         self._meeting = MeetingPoint(self._memory, size=region.size, rank=rank)
         self._buffer = 0
 
-    def _gather(self, verb: Verb, x: Tensor) -> Tensor:
+    def _gather(self, call: Call, x: Tensor) -> Tensor:
         mine = x.view(-1)
         out = x.new_empty((self.size, mine.numel()))
         for piece, slots in self._pieces(mine.numel(), x.dtype):
             slots[self.rank].copy_(mine[piece])
-            self._meet(verb, x.nbytes)
+            self._meet(call, x.nbytes)
             out[:, piece].copy_(slots)
         return out.view(self.size, *x.shape)
 
@@ -104,20 +105,20 @@ class ShmCommunicator(Communicator):
         out = torch.empty_like(mine)
         for piece, slots in self._pieces(mine.numel(), x.dtype):
             slots[self.rank].copy_(mine[piece])
-            self._meet(Verb.ALL_REDUCE, x.nbytes)
+            self._meet(Call(Verb.ALL_REDUCE), x.nbytes)
             out[piece].copy_(sum_in_rank_order(slots))
         return out.view(x.shape)
 
-    def _transpose(self, verb: Verb, x: Tensor) -> Tensor:
+    def _transpose(self, call: Call, x: Tensor) -> Tensor:
         out = torch.empty_like(x).view(self.size, -1)
-        for piece, received in self._pieces_for_me(verb, x):
+        for piece, received in self._pieces_for_me(call, x):
             out[:, piece].copy_(received)
         return out.view(x.shape)
 
-    def _sum_of_parts(self, parts: Tensor) -> Tensor:
+    def _sum_of_parts(self, call: Call, parts: Tensor) -> Tensor:
         out = torch.empty_like(parts[0])
         flat = out.view(-1)
-        for piece, received in self._pieces_for_me(Verb.REDUCE_SCATTER, parts):
+        for piece, received in self._pieces_for_me(call, parts):
             flat[piece].copy_(sum_in_rank_order(received))
         return out
 
@@ -127,7 +128,7 @@ class ShmCommunicator(Communicator):
         for piece, slots in self._pieces(flat.numel(), x.dtype):
             if self.rank == src:
                 slots[src].copy_(flat[piece])
-            self._meet(Verb.BROADCAST, x.nbytes)
+            self._meet(Call(Verb.BROADCAST, src), x.nbytes)
             if self.rank != src:
                 flat[piece].copy_(slots[src])
         return out
@@ -147,7 +148,7 @@ class ShmCommunicator(Communicator):
                 return bytes(received)
 
     def _barrier(self) -> None:
-        self._meet(Verb.BARRIER, 0)
+        self._meet(Call(Verb.BARRIER), 0)
 
     def _pieces(self, length: int, dtype: torch.dtype, *, rows: int = 1) -> Iterator[tuple[slice, Tensor]]:
         """Cut `length` elements so that a slot holds `rows` pieces: (piece, slots [rank, rows * piece])."""
@@ -157,13 +158,13 @@ class ShmCommunicator(Communicator):
             stop = min(start + step, length)
             yield slice(start, stop), slots[self._buffer].narrow(1, 0, rows * (stop - start))
 
-    def _pieces_for_me(self, verb: Verb, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    def _pieces_for_me(self, call: Call, x: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Write [to, ...] and meet; yields what is for this rank, in pieces: (piece, [from, elements])."""
         mine = x.view(self.size, -1)
         for piece, slots in self._pieces(mine.shape[1], x.dtype, rows=self.size):
             parts = slots.view(self.size, self.size, -1)  # [from, to, elements]
             parts[self.rank].copy_(mine[:, piece])
-            self._meet(verb, x.nbytes)
+            self._meet(call, x.nbytes)
             yield piece, parts[:, self.rank]
 
     def _slots_as(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -174,17 +175,18 @@ class ShmCommunicator(Communicator):
                 self._typed[dtype] = self._slots.view(dtype).unbind(0)
         return self._typed[dtype]
 
-    def _meet(self, verb: Verb, nbytes: int) -> None:
+    def _meet(self, call: Call, nbytes: int) -> None:
         """Say what this rank does, wait for all, and see that they do the same."""
-        mine = [_VERBS.index(verb), nbytes]
+        mine = [_VERBS.index(call.verb) + _NUM_KINDS * call.along, nbytes]
         said = self._say(mine)
         if said != mine * self.size:
             self._refuse(said)
 
     def _meet_unsized(self, total: int, *, src: int) -> int:
         """As `_meet` for a message whose length only `src` knows; returns it."""
-        said = self._say([_BYTES, total])
-        if said[::2] != [_BYTES] * self.size:
+        kind = _BYTES + _NUM_KINDS * src
+        said = self._say([kind, total])
+        if said[::2] != [kind] * self.size:
             self._refuse(said)
         return said[2 * src + 1]
 
@@ -196,12 +198,21 @@ class ShmCommunicator(Communicator):
         return calls.tolist()
 
     def _refuse(self, said: list[int]) -> None:
-        names = [*_VERBS, "broadcast_bytes"]
+        differ = len({kind // _NUM_KINDS for kind in said[::2]}) > 1
         calls = [
-            f"rank {rank} in {names[said[2 * rank]]} of {said[2 * rank + 1]} bytes"
-            for rank in range(self.size)
+            f"rank {rank} in {_words(kind, nbytes, detailed=differ)}"
+            for rank, (kind, nbytes) in enumerate(zip(said[::2], said[1::2], strict=True))
         ]
         raise CommError(f"ranks of {self.name} disagree: {', '.join(calls)}")
+
+
+def _words(kind: int, nbytes: int, *, detailed: bool) -> str:
+    """A call as it was said: `all_gather of 8 bytes`, and along which dim or from whom where that differs."""
+    along, number = divmod(kind, _NUM_KINDS)
+    call = Call(Verb.BROADCAST if number == _BYTES else _VERBS[number], along)
+    name = "broadcast_bytes" if number == _BYTES else call.verb
+    length = "unknown length" if nbytes == _UNKNOWN else f"{nbytes} bytes"
+    return f"{name} of {length}{call.detail() if detailed else ''}"
 
 
 class ShmPlumbing:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from harness.refengine.comm.base import CommError, Comms, Communicator, Verb
+from harness.refengine.comm.base import Call, CommError, Comms, Communicator, Verb
 from harness.refengine.comm.connect import make_communicators
 from harness.refengine.comm.meeting import Board, Meeting, WorldEndedError
 from harness.refengine.config import EngineConfig
@@ -37,35 +37,49 @@ class ThreadCommunicator(Communicator):
         """Empty tensors meet too: only so does a rank that has one hear that others have not."""
         return self.size == 1
 
-    def _gather(self, verb: Verb, x: Tensor) -> Tensor:
-        return self._exchange(_describe(verb, x), x, torch.stack)
+    def _gather(self, call: Call, x: Tensor) -> Tensor:
+        return self._exchange(call, _describe(call, x), x, torch.stack)
 
-    def _transpose(self, verb: Verb, x: Tensor) -> Tensor:
-        return self._exchange(_describe(verb, x), x, lambda all_x: torch.stack([y[self.rank] for y in all_x]))
+    def _transpose(self, call: Call, x: Tensor) -> Tensor:
+        return self._exchange(
+            call, _describe(call, x), x, lambda all_x: torch.stack([y[self.rank] for y in all_x])
+        )
 
     def _broadcast(self, x: Tensor, *, src: int) -> Tensor:
-        return self._exchange(_describe(Verb.BROADCAST, x), x, lambda all_x: all_x[src].clone())
+        call = Call(Verb.BROADCAST, src)
+        return self._exchange(call, _describe(call, x), x, lambda all_x: all_x[src].clone())
 
     def _broadcast_bytes(self, data: bytes | None, *, src: int) -> bytes:
-        return self._exchange("broadcast_bytes", data, lambda all_data: bytes(all_data[src]))
+        call = Call(Verb.BROADCAST, src)
+        return self._exchange(call, "broadcast_bytes", data, lambda all_data: bytes(all_data[src]))
 
     def _barrier(self) -> None:
-        self._exchange(Verb.BARRIER, None, len)
+        self._exchange(Call(Verb.BARRIER), Verb.BARRIER, None, len)
 
-    def _exchange(self, call: str, mine: Any, read: Callable[[list[Any]], T]) -> T:
-        """`read` gets what each rank put down, once all say they are in the same `call`."""
+    def _exchange(self, call: Call, words: str, mine: Any, read: Callable[[list[Any]], T]) -> T:
+        """`read` gets what each rank put down, once all say they are in the same `call`, in the same `words`."""
 
-        def compare_then_read(places: list[tuple[str, Any]]) -> T:
-            if any(said != call for said, _ in places):
-                calls = ", ".join(f"rank {rank} in {said}" for rank, (said, _) in enumerate(places))
-                raise CommError(f"ranks of {self.name} disagree: {calls}")
+        def compare_then_read(places: list[tuple[tuple[Call, str], Any]]) -> T:
+            said = [told for told, _ in places]
+            if any(told != (call, words) for told in said):
+                raise CommError(f"ranks of {self.name} disagree: {_who_said_what(said)}")
             return read([put for _, put in places])
 
-        return self._meeting.exchange(self.rank, f"{self.name} {call}", (call, mine), compare_then_read)
+        return self._meeting.exchange(
+            self.rank, f"{self.name} {words}", ((call, words), mine), compare_then_read
+        )
 
 
-def _describe(verb: Verb, x: Tensor) -> str:
-    return f"{verb} of {list(x.shape)} {x.dtype}"
+def _describe(call: Call, x: Tensor) -> str:
+    return f"{call.verb} of {list(x.shape)} {x.dtype}"
+
+
+def _who_said_what(said: list[tuple[Call, str]]) -> str:
+    """`rank 0 in all_reduce of [2] torch.float32, ...`; dims and sources are named where they differ."""
+    differ = len({call.along for call, _ in said}) > 1
+    return ", ".join(
+        f"rank {rank} in {words}{call.detail() if differ else ''}" for rank, (call, words) in enumerate(said)
+    )
 
 
 class RankThreads:

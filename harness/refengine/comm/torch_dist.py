@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from harness.errors import UsageError
-from harness.refengine.comm.base import Comms, Communicator, Verb
+from harness.refengine.comm.base import Call, Comms, Communicator, Verb
 from harness.refengine.config import CommBackend, EngineConfig
 from harness.topology import dcp_groups
 
@@ -62,10 +62,10 @@ class OneHopCommunicator(Communicator):
         if group is not None and dist.is_initialized():
             dist.destroy_process_group(group)
 
-    def _gather(self, verb: Verb, x: Tensor) -> Tensor:
-        return self._transpose(verb, x.expand(self.size, *x.shape).contiguous())
+    def _gather(self, call: Call, x: Tensor) -> Tensor:
+        return self._transpose(call, x.expand(self.size, *x.shape).contiguous())
 
-    def _transpose(self, verb: Verb, x: Tensor) -> Tensor:
+    def _transpose(self, call: Call, x: Tensor) -> Tensor:
         sent = _as_bytes(x)
         out = torch.empty_like(sent)
         dist.all_to_all_single(out, sent, group=self._group)
@@ -86,7 +86,7 @@ class OneHopCommunicator(Communicator):
         return bytes(payload)
 
     def _barrier(self) -> None:
-        self._gather(Verb.BARRIER, torch.zeros(1, dtype=torch.uint8))
+        self._gather(Call(Verb.BARRIER), torch.zeros(1, dtype=torch.uint8))
 
     def _fill(self, x: Tensor, *, src: int) -> None:
         dist.broadcast(x, src=self._members[src], group=self._group)
@@ -95,7 +95,7 @@ class OneHopCommunicator(Communicator):
 class NativeCommunicator(OneHopCommunicator):
     """A rank's end of an NCCL group: the library's own verbs, tensors on the rank's device."""
 
-    def _gather(self, verb: Verb, x: Tensor) -> Tensor:
+    def _gather(self, call: Call, x: Tensor) -> Tensor:
         out = x.new_empty((self.size * x.numel(),))
         _all_gather_single(out, x.view(-1), group=self._group)
         return out.view(self.size, *x.shape)
@@ -105,7 +105,7 @@ class NativeCommunicator(OneHopCommunicator):
         dist.all_reduce(out, group=self._group)
         return out
 
-    def _sum_of_parts(self, parts: Tensor) -> Tensor:
+    def _sum_of_parts(self, call: Call, parts: Tensor) -> Tensor:
         out = torch.empty_like(parts[0])
         _reduce_scatter_single(out.view(-1), parts.view(-1), group=self._group)
         return out

@@ -32,9 +32,9 @@ def row(name: str, source: str, version: str, changes: list[int]) -> CheckRecord
     return CheckRecord(name=f"{name}[target]", outcome=CheckOutcome.PASSED, figures=figures)
 
 
-def add_run(ledger: Ledger, *checks: CheckRecord) -> str:
+def add_run(ledger: Ledger, *checks: CheckRecord, engine: str | None = None) -> str:
     run = ledger.start_run(harness_sha="abc")
-    ledger.add_job(run, "sglang/dcp_reads@cpu", suite="sglang/dcp_reads", profile="cpu")
+    ledger.add_job(run, "sglang/dcp_reads@cpu", suite="sglang/dcp_reads", profile="cpu", engine_sha=engine)
     ledger.start_attempt(run, "sglang/dcp_reads@cpu", n=1)
     ledger.add_checks(run, "sglang/dcp_reads@cpu", n=1, checks=checks)
     return run
@@ -56,9 +56,18 @@ def test_rows_that_moved_are_told_with_number_and_place(runs: tuple[Path, str, s
     head, _, columns, moved = done.out.splitlines()
     assert head == "1 of 2 rows changed their source from 0.5.17 to 0.5.18: exactly the rows of #34133"
     assert columns.split() == ["row", "0.5.17", "0.5.18", "change"]
-    assert "seed: 8 of seed 8, ps 4, live 2, copy 16 (srt/pool.py:7)" in moved
-    assert "ps: 4 of seed 8, ps 4, live 2, copy 16 (srt/pool.py:7)" in moved
-    assert moved.endswith("#34133")
+    assert moved.split() == ["moved[target]", "seed:", "8", "ps:", "4", "#34133"]
+
+
+def test_sources_of_one_version_are_told_apart_by_what_they_are(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path) as ledger:
+        older = add_run(ledger, row("moved", "seed", "0.5.18", []), engine="sglang 0.5.18 source aaa")
+        newer = add_run(ledger, row("moved", "ps", "0.5.18", []), engine="sglang 0.5.18 source bbb")
+    head, _, columns, *_ = harness("reads", "compare", older, newer, reports=tmp_path).out.splitlines()
+    assert (
+        head == "1 of 1 rows changed their source from sglang 0.5.18 source aaa to sglang 0.5.18 source bbb"
+    )
+    assert "sglang 0.5.18 source aaa  sglang 0.5.18 source bbb" in columns
 
 
 def test_json_says_the_same(runs: tuple[Path, str, str]) -> None:
@@ -66,6 +75,8 @@ def test_json_says_the_same(runs: tuple[Path, str, str]) -> None:
     answer = json.loads(harness("reads", "compare", older, newer, "--json", reports=reports).out)
     assert (answer["schema"], answer["compared"]) == (1, 2)
     assert [each["row"] for each in answer["moved"]] == ["moved[target]"]
+    assert answer["moved"][0]["after"] == "ps: 4 of seed 8, ps 4, live 2, copy 16 (srt/pool.py:7)"
+    assert answer["appeared"] == answer["vanished"] == []
     assert answer["unexplained"] == answer["stayed"] == []
 
 
@@ -75,8 +86,27 @@ def test_the_same_run_moved_nothing(runs: tuple[Path, str, str]) -> None:
     assert done.out.splitlines() == [
         "0 of 2 rows changed their source from 0.5.17 to 0.5.17",
         "",
-        "belong to a change and did not move: moved[target]",
+        "belong to a change and did not move:",
+        "  moved[target]",
     ]
+
+
+def test_a_long_list_is_cut_and_json_has_it_whole(tmp_path: Path) -> None:
+    rows = [row(f"row{number:02}", "live", "0.5.18", [7]) for number in range(12)]
+    with Ledger.open(tmp_path) as ledger:
+        run = add_run(ledger, *rows)
+    lines = harness("reads", "compare", run, run, reports=tmp_path).out.splitlines()
+    assert lines[2:] == [
+        "belong to a change and did not move:",
+        *(f"  row{number:02}[target]" for number in range(8)),
+        "  … 4 more, in --json",
+    ]
+    answer = json.loads(harness("reads", "compare", run, run, "--json", reports=tmp_path).out)
+    assert len(answer["stayed"]) == 12
+
+
+def test_the_help_has_an_example() -> None:
+    assert "Example: harness reads table" in harness("reads", "--help").told
 
 
 def test_a_row_that_one_run_could_not_judge_is_told(runs: tuple[Path, str, str]) -> None:
