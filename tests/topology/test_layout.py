@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -25,63 +27,72 @@ def test_owner_and_row_take_tensors() -> None:
     assert layout.row(slots).flatten().tolist() == [layout.row(slot) for slot in range(200)]
 
 
+def refusal(call: Callable[..., object], *values: object, **named: object) -> str:
+    with pytest.raises(TopologyError) as caught:
+        call(*values, **named)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"dcp_size": 0, "page_size": 1}, "dcp_size is 0"),
-        ({"dcp_size": 1, "page_size": 0}, "page_size is 0"),
-        ({"dcp_size": 1, "page_size": 1, "interleave": 0}, "interleave is 0"),
-        ({"dcp_size": 2, "page_size": 6, "interleave": 4}, "page_size 6 is not divisible by interleave 4"),
+        ({"dcp_size": 0, "page_size": 1}, "dcp_size is 0, but must be an integer of at least 1"),
+        ({"dcp_size": 1, "page_size": 0}, "page_size is 0, but must be an integer of at least 1"),
+        (
+            {"dcp_size": 1, "page_size": 1, "interleave": 0},
+            "interleave is 0, but must be an integer of at least 1",
+        ),
+        (
+            {"dcp_size": 2, "page_size": 6, "interleave": 4},
+            "page_size 6 is not divisible by interleave 4: every page must start with the first rank's turn",
+        ),
     ],
 )
 def test_layouts_that_cannot_be_are_refused(sizes: dict, message: str) -> None:
-    with pytest.raises(TopologyError, match=message):
-        KVLayout(**sizes)
+    assert refusal(KVLayout, **sizes) == message
 
 
 def test_questions_outside_a_sequence_are_refused() -> None:
     layout = KVLayout(dcp_size=2, page_size=4)
-    with pytest.raises(TopologyError, match=r"rank is 2, but the DCP group has ranks 0\.\.1"):
-        layout.local_len(5, 2)
-    with pytest.raises(TopologyError, match=r"rank is -1"):
-        layout.positions(5, -1)
-    with pytest.raises(TopologyError, match=r"positions 6\.\.5"):
-        layout.positions(5, 0, start=6)
-    with pytest.raises(TopologyError, match=r"positions 0\.\.-1"):
-        layout.num_pages(-1)
-    with pytest.raises(TopologyError, match="page is -1"):
-        layout.rows_of_page(-1)
+    for ask in (layout.local_len, layout.positions):
+        for rank in (-1, 2):
+            assert refusal(ask, 5, rank) == f"rank is {rank}, but the DCP group has ranks 0..1"
+        for start in (-1, 6):
+            told = f"positions {start}..5 are no stretch of a sequence: 0 <= start <= length"
+            assert refusal(ask, 5, 0, start=start) == told
+    assert refusal(layout.num_pages, -1) == (
+        "positions 0..-1 are no stretch of a sequence: 0 <= start <= length"
+    )
+    assert refusal(layout.rows_of_page, -1) == "page is -1, but pages count from 0"
     for position in (-1, 16):
-        with pytest.raises(TopologyError, match=f"position {position} lies outside the 16 tokens of 2 pages"):
-            layout.slot([3, 1], position)
-    with pytest.raises(TopologyError, match="page is -3"):
-        layout.slot([-3, 1], 0)
+        told = f"position {position} lies outside the 16 tokens of 2 pages"
+        assert refusal(layout.slot, [3, 1], position) == told
+    assert refusal(layout.slot, [-3, 1], 0) == "page is -3, but pages count from 0"
     assert layout.slot([3, 1], 15) == 15
+    assert layout.slot([0], 7) == 7
     assert [layout.num_pages(length) for length in (0, 1, 8, 9, 17)] == [0, 1, 1, 2, 3]
 
 
+UNEQUAL = "do not divide each other: a group holds whole heads, or a head is copied to whole groups"
+SLICES = "DCP groups are contiguous slices of equal size of each TP group"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("sizes", "message"),
     [
-        (
-            {"num_kv_heads": 3, "tp_size": 4, "dcp_size": 2, "tp_rank": 0},
-            "num_kv_heads 3 and the 2 head groups",
-        ),
-        (
-            {"num_kv_heads": 2, "tp_size": 6, "dcp_size": 2, "tp_rank": 0},
-            "num_kv_heads 2 and the 3 head groups",
-        ),
-        (
-            {"num_kv_heads": 2, "tp_size": 4, "dcp_size": 3, "tp_rank": 0},
-            "tp_size 4 is not divisible by dcp_size 3",
-        ),
-        ({"num_kv_heads": 2, "tp_size": 4, "dcp_size": 2, "tp_rank": 4}, "tp_rank is 4"),
-        ({"num_kv_heads": 0, "tp_size": 4, "dcp_size": 2, "tp_rank": 0}, "num_kv_heads is 0"),
+        ((3, 4, 2, 0), f"num_kv_heads 3 and the 2 head groups of tp_size 4 / dcp_size 2 {UNEQUAL}"),
+        ((2, 6, 2, 0), f"num_kv_heads 2 and the 3 head groups of tp_size 6 / dcp_size 2 {UNEQUAL}"),
+        ((2, 4, 3, 0), f"tp_size 4 is not divisible by dcp_size 3: {SLICES}"),
+        ((2, 4, 2, 4), "tp_rank is 4, but must be in 0..3"),
+        ((2, 4, 2, -1), "tp_rank is -1, but must be in 0..3"),
+        ((0, 4, 2, 0), "num_kv_heads is 0, but must be an integer of at least 1"),
+        ((2, -4, 2, 0), "tp_size is -4, but must be an integer of at least 1"),
+        ((2, 4, -2, 0), "dcp_size is -2, but must be an integer of at least 1"),
     ],
 )
-def test_heads_that_cannot_be_laid_out_are_refused(arguments: dict, message: str) -> None:
-    with pytest.raises(TopologyError, match=message):
-        kv_head_range(**arguments)
+def test_heads_that_cannot_be_laid_out_are_refused(sizes: tuple[int, ...], message: str) -> None:
+    names = ("num_kv_heads", "tp_size", "dcp_size", "tp_rank")
+    assert refusal(kv_head_range, **dict(zip(names, sizes, strict=True))) == message
 
 
 def test_kv_heads_may_be_no_power_of_two() -> None:
@@ -101,24 +112,24 @@ def test_a_group_computes_the_query_heads_of_its_ranks() -> None:
 
 
 def test_query_heads_must_divide() -> None:
-    with pytest.raises(TopologyError, match="num_q_heads 6 is not divisible by tp_size 4"):
-        q_head_range(num_q_heads=6, tp_size=4, tp_rank=0)
-    with pytest.raises(TopologyError, match="num_q_heads is 0"):
-        group_q_head_range(num_q_heads=0, tp_size=4, dcp_size=2, tp_rank=0)
+    assert refusal(q_head_range, num_q_heads=6, tp_size=4, tp_rank=0) == (
+        "num_q_heads 6 is not divisible by tp_size 4: every rank computes as many query heads"
+    )
+    assert refusal(group_q_head_range, num_q_heads=0, tp_size=4, dcp_size=2, tp_rank=0) == (
+        "num_q_heads is 0, but must be an integer of at least 1"
+    )
 
 
 def test_a_budget_needs_a_page_beside_the_reserved_one() -> None:
     assert rows_for_budget(budget_bytes=2048, row_bytes=64, page_size=16) == 16
-    with pytest.raises(
-        TopologyError, match=r"a budget of 2047 B leaves no page .* at least 2048 B are needed"
-    ):
-        rows_for_budget(budget_bytes=2047, row_bytes=64, page_size=16)
+    assert refusal(rows_for_budget, budget_bytes=2047, row_bytes=64, page_size=16) == (
+        "a budget of 2047 B leaves no page of 16 rows * 64 B beside the reserved page 0: at least 2048 B are needed"
+    )
     # K and V of 2 layers, 3 heads of 5 values of 2 bytes
     assert row_bytes(num_layers=2, kv_heads_per_rank=3, head_dim=5, dtype_bytes=2) == 120
-    with pytest.raises(TopologyError, match="head_dim is 0"):
-        row_bytes(num_layers=1, kv_heads_per_rank=1, head_dim=0, dtype_bytes=4)
-    with pytest.raises(TopologyError, match="rows_per_rank is 0"):
-        Capacity(rows_per_rank=0, dcp_size=1)
+    for sizes in ({"rows_per_rank": -8, "dcp_size": 1}, {"rows_per_rank": 8, "dcp_size": -1}):
+        name, value = min(sizes.items(), key=lambda size: size[1])
+        assert refusal(Capacity, **sizes) == f"{name} is {value}, but must be an integer of at least 1"
 
 
 def test_a_request_fits_below_the_aggregate_cap() -> None:
@@ -131,17 +142,34 @@ def test_a_request_fits_below_the_aggregate_cap() -> None:
             assert request_fits(layout=layout, capacity=capacity, **asked) is fits, asked
 
 
+ROW = {"num_layers": 1, "kv_heads_per_rank": 1, "head_dim": 1, "dtype_bytes": 1}
+BUDGET = {"budget_bytes": 100, "row_bytes": 1, "page_size": 1}
+
+
+@pytest.mark.parametrize(
+    ("call", "sizes", "name"),
+    [(row_bytes, ROW, name) for name in ROW]
+    + [(rows_for_budget, BUDGET, name) for name in ("row_bytes", "page_size")],
+)
+def test_each_size_of_a_row_and_of_a_page_is_at_least_one(
+    call: Callable[..., int], sizes: dict[str, int], name: str
+) -> None:
+    assert refusal(call, **sizes | {name: -1}) == f"{name} is -1, but must be an integer of at least 1"
+
+
 def test_budgets_and_answers_that_cannot_be_are_refused() -> None:
-    with pytest.raises(TopologyError, match=r"budget_bytes is 1000000000.0, but must be an integer"):
-        rows_for_budget(budget_bytes=1e9, row_bytes=64, page_size=16)
-    layout, capacity = KVLayout(dcp_size=1, page_size=16), Capacity(rows_per_rank=16, dcp_size=1)
-    with pytest.raises(TopologyError, match="max_new_tokens is -99, but must be at least 0"):
-        request_fits(input_len=1, max_new_tokens=-99, layout=layout, capacity=capacity)
+    assert refusal(rows_for_budget, budget_bytes=1e9, row_bytes=64, page_size=16) == (
+        "budget_bytes is 1000000000.0, but must be an integer"
+    )
+    layout, capacity = KVLayout(dcp_size=1, page_size=16), Capacity(rows_per_rank=64, dcp_size=1)
+    asked = {"input_len": 1, "layout": layout, "capacity": capacity}
+    assert refusal(request_fits, max_new_tokens=-1, **asked) == (
+        "max_new_tokens is -1, but must be at least 0"
+    )
+    assert request_fits(max_new_tokens=0, **asked)
 
 
 def test_fitting_takes_layout_and_capacity_of_one_group() -> None:
-    layout = KVLayout(dcp_size=4, page_size=16)
-    with pytest.raises(TopologyError, match="layout has dcp_size 4, but capacity has 2"):
-        request_fits(
-            input_len=1, max_new_tokens=1, layout=layout, capacity=Capacity(rows_per_rank=64, dcp_size=2)
-        )
+    layout, capacity = KVLayout(dcp_size=4, page_size=16), Capacity(rows_per_rank=64, dcp_size=2)
+    told = refusal(request_fits, input_len=1, max_new_tokens=1, layout=layout, capacity=capacity)
+    assert told == "layout has dcp_size 4, but capacity has 2"

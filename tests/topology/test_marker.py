@@ -34,6 +34,11 @@ def test_asking(parallel, other):
     assert group[parallel.dcp_rank] == parallel.rank == get_parallel().tp_rank
     assert len(group) == parallel.seed.dcp_size == parallel.ps.attn_dcp_size
 
+@pytest.mark.parametrize("other", ["x"])
+def test_otherwise_marked(request, other):
+    assert get_parallel().attn_dcp_size == 1
+    assert "parallel" not in request.fixturenames
+
 @pytest.mark.topology(tp=1)
 def test_fixtures(request, parallel):
     assert request.fixturenames.count("parallel") == 1
@@ -46,7 +51,7 @@ def test_not_asking(request):
 def test_plain():
     assert get_parallel().attn_dcp_size == 1
 """
-    run(pytester, source, "-q").assert_outcomes(passed=12)
+    run(pytester, source, "-q").assert_outcomes(passed=13)
 
 
 def test_fixtures_of_the_test_are_set_up_as_its_rank_and_wider_ones_are_not(

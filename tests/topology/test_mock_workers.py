@@ -188,6 +188,25 @@ def test_an_attribute_that_may_be_meant_for_an_argument_is_refused(name: str) ->
     assert getattr(worker, name) == 5
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        (
+            "tp",
+            "a size or rank of the topology: give it a config, mock_worker(ParallelConfig(tp_size=8), rank=5).",
+        ),
+        ("ranks", "very like 'rank'; did you mean that?"),
+    ],
+)
+def test_such_an_attribute_is_refused_with_the_way_out(name: str, meant: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        mock_worker(TP8, **{name: 5})
+    assert str(caught.value) == (
+        f"mock_worker() was given the attribute {name!r}, which is {meant}"
+        f" If an attribute is what you want, set it on the worker: worker.{name} = ..."
+    )
+
+
 @pytest.mark.parametrize("name", ["tp_size", "dcp_rank", "attn_dcp_size"])
 def test_a_size_without_a_topology_is_no_attribute(name: str) -> None:
     with pytest.raises(TopologyError, match="a size or rank of the topology: give it a config"):

@@ -122,6 +122,30 @@ def test_the_target_sglang_opens_its_own_block_inside(monkeypatch: pytest.Monkey
     assert injections.current() is None
 
 
+def fails(error: Exception) -> None:
+    raise error
+
+
+def test_an_exception_passes_through_the_blocks_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's own block hears of it, and who catches it sees where it was raised."""
+    heard = []
+
+    @contextmanager
+    def own_block(injection: object, worker: object) -> Iterator[object]:
+        try:
+            yield worker
+        except LookupError as error:
+            heard.append(error)
+            raise
+
+    monkeypatch.setattr("harness.topology.targets.sglang.inject_sglang", own_block)
+    error = LookupError("no such head")
+    with pytest.raises(LookupError) as caught, inject(TP8, target="sglang"):
+        fails(error)
+    assert caught.value is heard[0] is error
+    assert caught.traceback[-1].name == "fails"
+
+
 MISTYPED = {
     "attn_dpc_size": "attn_dcp_size",
     "dcp_sise": "dcp_size",

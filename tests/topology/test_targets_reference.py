@@ -86,6 +86,33 @@ def test_the_reference_has_every_function() -> None:
     assert named(Function.ROWS) == "rows of a rank"
 
 
+def test_the_reference_answers_as_counted_by_hand() -> None:
+    layout = KVLayout(dcp_size=2, page_size=4)
+    assert REFERENCE.local_lens_in_place(layout, 1, [5, 9]) == [2, 4]
+    assert REFERENCE.slots(layout, [3, 1], 10) == [24, 25, 26, 27, 28, 29, 30, 31, 8, 9]
+    assert (REFERENCE.num_pages(layout, 9), REFERENCE.capacity(layout, 12)) == (2, 24)
+    assert REFERENCE.chain_lens(layout, 0, [3, 2], 3) == [1, 1, 2, 0, 0, 0]
+    assert REFERENCE.page_rows(layout, 0, [*range(24, 32), *range(8, 16)]) == [12, 13, 14, 15, 4, 5, 6, 7]
+    assert REFERENCE.page_rows(KVLayout(dcp_size=1, page_size=1), 0, [5, 3]) == [5, 3]
+    staged = ParallelConfig(tp_size=4, pp_size=2, dcp_size=2)
+    assert REFERENCE.tp_groups(staged) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert REFERENCE.dcp_groups(staged) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert REFERENCE.q_heads(num_q_heads=8, num_kv_heads=2, config=staged, rank=3) == [6, 7]
+    assert REFERENCE.kv_heads(num_q_heads=8, num_kv_heads=4, config=staged, rank=2) == [2, 3]
+    assert [REFERENCE.kv_head_count(num_kv_heads=heads, config=staged) for heads in (1, 4)] == [1, 2]
+
+
+def test_the_reference_refuses_what_does_not_belong_together() -> None:
+    layout = KVLayout(dcp_size=2, page_size=4)
+    assert REFERENCE.local_lens(layout, 0, [5, 9], [1, 2]) == [2, 4]
+    with pytest.raises(ValueError, match="shorter"):
+        REFERENCE.local_lens(layout, 0, [5, 9], [1])
+    staged = ParallelConfig(tp_size=4, pp_size=2, dcp_size=2)
+    assert [REFERENCE.seat(staged, rank) for rank in (2, 3, 7)] == [(0, 2), (1, 2), (1, 2)]
+    with pytest.raises(TopologyError, match=r"^pp_rank is 2, but must be an integer in 0\.\.1$"):
+        REFERENCE.seat(staged, 8)
+
+
 @pytest.fixture
 def harness_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """For pytest processes that start in a folder of their own."""
@@ -179,6 +206,45 @@ def test_tests_that_need_a_missing_function_are_deselected(
     pytester.runpytest(*options).assert_outcomes(passed=3, deselected=2)
     # what is checked does not depend on what else narrows the run
     pytester.runpytest(*options, "-k", "unmarked").assert_outcomes(passed=1, deselected=4)
+
+
+ASKS_FOR_CAPACITY = """
+    import pytest
+
+    @pytest.mark.layout_functions("capacity")
+    def test_it(layout_target): assert layout_target
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ([], "reference"),
+        (["--harness-target", "sglang"], "sglang"),
+        (["--harness-target", "sglang@0.5"], "sglang"),
+    ],
+)
+def test_the_target_is_the_one_that_the_run_names(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: list[str], asked: str
+) -> None:
+    made = []
+    monkeypatch.setattr(plugin, "make_target", lambda name: made.append(name) or PoorTarget())
+    run_with_option(pytester, *options).assert_outcomes(passed=1)
+    assert made == [asked]
+
+
+def test_a_target_that_is_none_ends_the_run_with_one_line(pytester: pytest.Pytester) -> None:
+    result = run_with_option(pytester, "--harness-target", "vllm")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: target is 'vllm'; allowed: reference, sglang"])
+
+
+def run_with_option(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    """The plugin alone, without the one that has the option in real runs."""
+    pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--harness-target')")
+    pytester.makepyfile(ASKS_FOR_CAPACITY)
+    plugins = ["-p", "no:harness", "-p", "harness.topology.targets.plugin", "-p", "no:cacheprovider"]
+    return pytester.runpytest_inprocess(*plugins, *options)
 
 
 def test_an_unknown_function_ends_the_collection(pytester: pytest.Pytester) -> None:
