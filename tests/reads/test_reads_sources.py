@@ -176,11 +176,14 @@ def test_a_number_that_fits_by_coincidence_names_nothing(kind: Kind, data: st.Da
 
 
 @given(kind=NUMBERED, source=SOURCES, data=st.data())
-def test_one_answer_that_differs_leaves_no_source(kind: Kind, source: Source, data: st.DataObject) -> None:
+def test_one_answer_that_differs_leaves_no_plain_source(
+    kind: Kind, source: Source, data: st.DataObject
+) -> None:
+    """It may look like a read that another source gates, where that source is off in this drive."""
     answers = [said(kind, each, source) for each in assignments(kind)]
     place = data.draw(st.integers(0, len(answers) - 1))
     answers[place] = data.draw(st.integers(0, 17).filter(lambda number: number != answers[place]))
-    assert name(kind, answers) == "unclear"
+    assert name(kind, answers) not in list(Source)
 
 
 @given(answers=st.lists(st.booleans(), min_size=8, max_size=8))

@@ -27,8 +27,6 @@ import sglang.srt.mem_cache.kv_cache_configurator as configurator
 import sglang.srt.models.qwen3_5 as model
 import sglang.srt.runtime_context as context
 
-import harness.pytest_plugin
-
 SUITE = Path(__file__).resolve().parents[2] / "suites" / "dcp" / "layout_unit.yaml"
 PUBLISHED = hasattr(context, "SpawnRanks")
 
@@ -206,8 +204,10 @@ class Results:
 
 def run(keyword: str) -> dict[str, Any]:
     results = Results()
-    options = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--harness-target", "sglang"]
-    code = pytest.main([str(SUITE), *options, "-k", keyword], plugins=[results, harness.pytest_plugin])
+    # By module and never by entry point: an editable install leaves one in the checkout, which is on the path here.
+    plugins = ["-p", "no:harness", "-p", "harness.pytest_plugin", "-p", "no:cacheprovider"]
+    options = ["-q", "--no-header", "--tb=no", *plugins, "--harness-target", "sglang"]
+    code = pytest.main([str(SUITE), *options, "-k", keyword], plugins=[results])
     return {"exit": int(code), "failed": results.failed, "passed": results.passed}
 
 
