@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from harness.errors import HarnessError
+from harness.reads.bare import View
 from harness.reads.copied import Copied, drive_constructor
 from harness.reads.registry import Role
 from harness.topology import ParallelState
@@ -32,16 +33,6 @@ _PerWorkerState = make_dataclass(
     [*((f.name, Any) for f in fields(ParallelState)), ("dcp_size", Any), ("dcp_rank", Any)],
     frozen=True,
 )
-
-
-class LaunchArguments:
-    """The package's own server args, sealed by it, with single fields laid over them for a probe."""
-
-    def __init__(self, base: Any) -> None:
-        self._base = base
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._base, name)
 
 
 class Stage:
@@ -62,7 +53,8 @@ class Stage:
         self.worker = worker
         self.role = role
         self.backends = dict(backends or {})
-        self.server_args = LaunchArguments(worker.server_args)
+        # The package seals its server args; a probe lays single fields over them.
+        self.server_args = View(worker.server_args)
         self._sentinel = sentinel
         self._patches = ExitStack()
 
