@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from harness.refengine.config import CommBackend, DcpCommBackend, Device, EngineConfig, StartMethod
+from harness.refengine.config import (
+    AttentionBackend,
+    CommBackend,
+    DcpCommBackend,
+    Device,
+    DisaggregationMode,
+    EngineConfig,
+    StartMethod,
+    TransferBackend,
+)
 
 app = typer.Typer(help="The embedded reference engine.", no_args_is_help=True)
 
@@ -38,6 +47,10 @@ def serve(
     interleave: Annotated[
         int, typer.Option(help="Consecutive tokens that one rank owns; divides --page-size.")
     ] = DEFAULTS.interleave,
+    attention_backend: Annotated[
+        AttentionBackend,
+        typer.Option(help="Who attends over the pool; triton needs the extra [triton], interpreted on CPU."),
+    ] = DEFAULTS.attention_backend,
     dcp_comm_backend: Annotated[
         DcpCommBackend, typer.Option(help="How partial attention outputs are merged.")
     ] = DEFAULTS.dcp_comm_backend,
@@ -69,6 +82,16 @@ def serve(
     served_model_name: Annotated[
         str, typer.Option(help="Name told by /v1/models; the model id when empty.")
     ] = DEFAULTS.served_model_name,
+    disaggregation_mode: Annotated[
+        DisaggregationMode,
+        typer.Option(help="prefill computes prompts and hands KV over, decode takes over; see: engine route"),
+    ] = DEFAULTS.disaggregation_mode,
+    disaggregation_transfer_backend: Annotated[
+        TransferBackend, typer.Option(help="How KV travels; the same on both sides of a pair.")
+    ] = DEFAULTS.disaggregation_transfer_backend,
+    transfer_timeout: Annotated[
+        float, typer.Option(help="Seconds without progress after which a handover is given up.")
+    ] = DEFAULTS.transfer_timeout,
     nonce: Annotated[str, typer.Option(help="Text that /server_info repeats; random when empty.")] = "",
     fault: Annotated[
         list[str] | None, typer.Option(help="Inject this fault; may be repeated. See: harness faults list")

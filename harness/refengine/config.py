@@ -7,6 +7,7 @@ the HTTP front; no process reads arguments of its own. Bad values raise `UsageEr
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
@@ -29,6 +30,29 @@ class DcpCommBackend(StrEnum):
 
     AG_RS = "ag_rs"
     A2A = "a2a"
+
+
+class AttentionBackend(StrEnum):
+    """Who computes attention over the pool: torch's own operations, or Triton kernels (interpreted on CPU)."""
+
+    TORCH = "torch"
+    TRITON = "triton"
+
+
+class DisaggregationMode(StrEnum):
+    """NULL serves whole requests; PREFILL computes prompts and hands their KV over, DECODE takes over and answers."""
+
+    NULL = "null"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class TransferBackend(StrEnum):
+    """How KV travels from prefill to decode ranks; both engines of a pair must be given the same."""
+
+    SHM = "shm"
+    TCP = "tcp"
+    NIXL = "nixl"
 
 
 class Device(StrEnum):
@@ -63,6 +87,7 @@ class EngineConfig:
     dcp: int = 1
     page_size: int = 16
     interleave: int = 1
+    attention_backend: AttentionBackend = AttentionBackend.TORCH
     dcp_comm_backend: DcpCommBackend = DcpCommBackend.AG_RS
     comm: CommBackend = CommBackend.SHM
     device: Device = Device.CPU
@@ -81,6 +106,11 @@ class EngineConfig:
     poison: float = 1e4
     nonce: str = ""
     served_model_name: str = ""
+    disaggregation_mode: DisaggregationMode = DisaggregationMode.NULL
+    disaggregation_transfer_backend: TransferBackend = TransferBackend.TCP
+    # Seconds in which a handover must move on, else it is given up: SGLang's two limits are 300 s each; our prompts
+    # take a hundredth of the time of theirs.
+    transfer_timeout: float = 60.0
 
     def __post_init__(self) -> None:
         self.parallel()
@@ -92,6 +122,8 @@ class EngineConfig:
             raise UsageError(f"--seed is {self.seed}; allowed: -{MAX_SEED} to {MAX_SEED}")
         if not abs(self.poison) <= MAX_POISON:
             raise UsageError(f"--poison is {self.poison}; allowed: -{MAX_POISON} to {MAX_POISON}")
+        if not 0 < self.transfer_timeout < math.inf:
+            raise UsageError(f"--transfer-timeout is {self.transfer_timeout}; it must be above 0 seconds")
         if self.dtype not in DTYPES:
             raise UsageError(f"--dtype is {self.dtype!r}; allowed: {', '.join(DTYPES)}")
         if not 0 <= self.port <= 65535:
@@ -128,7 +160,10 @@ class EngineConfig:
 
 
 _ENUMS: dict[str, type[StrEnum]] = {
+    "attention_backend": AttentionBackend,
     "dcp_comm_backend": DcpCommBackend,
+    "disaggregation_mode": DisaggregationMode,
+    "disaggregation_transfer_backend": TransferBackend,
     "comm": CommBackend,
     "device": Device,
     "start_method": StartMethod,

@@ -30,6 +30,8 @@ _OWNED = {
         ),
     ),
     "model": ("model", "model-path"),
+    # A pair declares its two engines apart.
+    "prefill": ("disaggregation-mode",),
 }
 _OWNER_OF = {flag: owner for owner, flags in _OWNED.items() for flag in flags}
 # Ports and addresses are leased per attempt; a fixed one would make two runs collide.

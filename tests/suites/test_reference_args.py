@@ -14,7 +14,7 @@ from harness.suites import parse_reference_arg
 from harness.suites.reference_args import REFERENCE_ARGS, REFERENCE_INTERLEAVE, REFERENCE_PAGE_SIZE
 
 # Set by keys of the suite, leased, or the launcher's own.
-OWNED = {"tp", "dcp", "model", "host", "port", "nonce", "fault", "ready-file"}
+OWNED = {"tp", "dcp", "model", "host", "port", "nonce", "fault", "ready-file", "disaggregation-mode"}
 
 
 def test_names_and_types_are_those_of_engine_serve() -> None:
