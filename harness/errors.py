@@ -107,6 +107,10 @@ class NoAnswerError(EngineDiedError):
     """Nothing listens where an engine was asked: it has ended, or never was there."""
 
 
+class HandoverError(EngineError):
+    """Of a request that two engines share, the other one cannot be reached, has ended, gave it up or did not move."""
+
+
 class RequestRefusedError(EngineError):
     """The engine answered a request with an error status."""
 

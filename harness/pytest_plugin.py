@@ -148,10 +148,14 @@ class SuiteCollector(pytest.File):
 
 def _why_not_alone(job: Job) -> str | None:
     """Why pytest on the suite file cannot run the job, or None."""
+    from harness.suites import installed_extras
+
     if job.source_tests is not None:
         return f"{job.suite} runs the engine's own test files: harness run {job.suite} --source PATH"
     if job.target not in job.targets:
         return f"{job.suite} has no target {job.target} (it has {' and '.join(job.targets)})"
+    if missing := [extra.missing for extra in job.needs.extras if extra not in installed_extras()]:
+        return f"{job.suite} {' and '.join(missing)}"
     return None
 
 

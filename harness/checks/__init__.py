@@ -10,9 +10,11 @@ from harness.checks import (
     caps,
     decode_sanity,
     drained,
+    interrupt,
     parity,
     rows,
     sources,
+    transfer,
 )
 from harness.checks.asks import Ask, QuestionAsk, RequestGroup
 from harness.checks.base import (
@@ -35,7 +37,9 @@ CHECKS: MappingProxyType[str, Check] = MappingProxyType(
         "rows": rows,
         "decode_sanity": decode_sanity,
         "accuracy": accuracy,
+        "transfer": transfer,
         "drained": drained,
+        "interrupt": interrupt,
     }
 )
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from harness.checks.asks import Answers, Ask, QuestionAsk, QuestionRuns, RequestGroup
 from harness.checks.question_log import QuestionLog
 from harness.checks.references import RecordedBaseline
-from harness.engines import Answer, EngineClient, ServerInfo
+from harness.engines import Answer, EngineClient, PDPair, ServerInfo
 from harness.errors import HarnessError
 from harness.verdict import CheckOutcome
 
@@ -81,7 +81,8 @@ class CheckContext:
     baselines, `log` takes what became of each question, `gated_checks` counts the checks of this run that share
     one allowance of false alarms. `ask_more` has the baseline answer what was not asked before; the engine under
     test may be gone after that, for the two may share their devices. `relaunched` says that this has happened, or
-    that another check's launch came between: what earlier checks left in the engine cannot be seen any more.
+    that another check's launch came between: what earlier checks left in the engine cannot be seen any more. `pair`
+    is what a check may kill and start again: one that this job has launched.
     """
 
     client: EngineClient
@@ -92,6 +93,7 @@ class CheckContext:
     gated_checks: int = 1
     ask_more: Callable[[Ask], Baseline] | None = None
     relaunched: bool = False
+    pair: PDPair | None = None
 
     def need_baseline(self) -> Baseline:
         if self.baseline is None:

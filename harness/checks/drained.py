@@ -1,10 +1,14 @@
-"""`drained`: when the work is done nothing is left behind: no request, no held row, no written free row."""
+"""`drained`: when the work is done nothing is left behind: no request, no held row, no written free row.
+
+Of a pair, on both sides: rows that a prefill engine keeps for a handover that is long over are a leak too.
+"""
 
 from __future__ import annotations
 
 from harness.checks.asks import RequestGroup
 from harness.checks.base import BaselineUse, CheckContext, CheckResult, failed, passed, unproven
-from harness.engines import ServerInfo
+from harness.checks.sides import sides_behind
+from harness.engines import EngineClient, ServerInfo
 from harness.suites import DrainedParams
 
 baseline_use = BaselineUse.NEVER
@@ -15,25 +19,35 @@ def baseline_asks(params: DrainedParams) -> list[RequestGroup]:
 
 
 def run(params: DrainedParams, context: CheckContext) -> CheckResult:
-    client = context.client
     if context.relaunched:
         return unproven(
             "the engine was launched anew in mid-job: what earlier checks left went with the old one"
         )
-    if client.server_info().ranks is None:
-        return unproven("the engine tells no KV rows per rank, so that it is drained cannot be proven")
-    client.wait_until(lambda: not _left(client.server_info()), seconds=params.wait)
-    info = client.server_info()
-    faults = _left(info)
-    if not faults:
-        client.flush_cache()
+    with sides_behind(context.client) as sides:
+        engines = [("", context.client)] if sides is None else list(sides.named())
+        untold = [who for who, client in engines if client.server_info().ranks is None]
+        if untold:
+            who = untold[0] or "engine"
+            return unproven(f"the {who} tells no KV rows per rank, so that it is drained cannot be proven")
         faults = [
-            f"tp_rank {r.tp_rank}: a free row was written" for r in client.kv_rows().ranks if not r.poisoned
+            f"{who}: {fault}" if who else fault
+            for who, client in engines
+            for fault in left_behind(client, wait=params.wait)
         ]
-    if faults:
-        return failed(f"after {params.wait:g} s: " + "; ".join(faults), faults=faults)
-    rows = sum(rank.kv_rows_free for rank in info.ranks or ())
-    return passed(f"no request left, all {rows} KV rows free and untouched", free_rows=rows)
+        if faults:
+            return failed(f"after {params.wait:g} s: " + "; ".join(faults), faults=faults)
+        rows = sum(rank.kv_rows_free for _, client in engines for rank in client.server_info().ranks or ())
+    where = "" if sides is None else " of both sides"
+    return passed(f"no request left, all {rows} KV rows{where} free and untouched", free_rows=rows)
+
+
+def left_behind(client: EngineClient, *, wait: float) -> list[str]:
+    """What an engine without work still holds after `wait` seconds, or has written where nobody's row is."""
+    client.wait_until(lambda: not _left(client.server_info()), seconds=wait)
+    if faults := _left(client.server_info()):
+        return faults
+    client.flush_cache()
+    return [f"tp_rank {r.tp_rank}: a free row was written" for r in client.kv_rows().ranks if not r.poisoned]
 
 
 def _left(info: ServerInfo) -> list[str]:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Protocol, Self, TypeVar
 
-from harness.engines import LaunchSpec
+from harness.engines import LaunchSpec, PairSpec
 from harness.engines.arguments import ArgValue
-from harness.suites import CheckParams, EngineSpec
+from harness.suites import CheckParams, EngineSpec, Job
+
+Spec = LaunchSpec | PairSpec
+
+
+class _Wanting(Protocol):
+    def wanting(self, *, model: str | None, dtype: str | None) -> Self: ...
+
+
+AnySpec = TypeVar("AnySpec", bound=_Wanting)
 
 
 def to_launch(
@@ -27,7 +36,17 @@ def to_launch(
     )
 
 
-def as_check_wants(launch: LaunchSpec, params: CheckParams) -> LaunchSpec:
+def to_test(job: Job, *, args: Mapping[str, ArgValue], faults: tuple[str, ...]) -> Spec | None:
+    """The launch of the job's engine or pair under test; None where it declares none."""
+    if job.engine is not None:
+        return to_launch(job.engine, args=args, faults=faults)
+    if job.prefill is None or job.decode is None:
+        return None
+    # Handing KV over is the work of both, also of a prefill engine at dcp 1.
+    prefill, decode = (to_launch(side, args=args).with_faults(faults) for side in (job.prefill, job.decode))
+    return PairSpec(prefill=prefill, decode=decode, router_args={} if job.router is None else job.router.args)
+
+
+def as_check_wants(launch: AnySpec, params: CheckParams) -> AnySpec:
     """The same launch with the check's own model and dtype, if it has any."""
-    model = getattr(params, "model", None) or launch.model
-    return replace(launch.with_args(dtype=getattr(params, "dtype", None)), model=model)
+    return launch.wanting(model=getattr(params, "model", None), dtype=getattr(params, "dtype", None))

@@ -67,6 +67,18 @@ def rank_faults(
     return faults
 
 
+def pool_faults(pools: KVRows) -> list[str]:
+    """Everything that is not where ownership says, on every rank of an engine, and free rows that were written."""
+    faults = []
+    expected = expected_rows(pools)
+    for rank in pools.ranks:
+        told = rank_faults(tp_rank=rank.tp_rank, held=rank.rows, expected=expected[rank.attn_dcp_rank])
+        faults += [sentence for _, sentence in told]
+        if not rank.poisoned:
+            faults.append(f"tp_rank {rank.tp_rank}: a free row was written")
+    return faults
+
+
 def _say(row: HeldRow | None) -> str:
     if row is None:
         return "nothing"

@@ -1,4 +1,4 @@
-"""One job's checks against one engine at a time: baseline first, then the engine under test.
+"""One job's checks against one engine, or one pair, at a time: baseline first, then the engine under test.
 
 Phases: (1) before the first check, everything that any check wants from dcp=1 is taken from the cache or asked
 of baseline engines, which are stopped again; (2) the engine under test is launched and kept as long as checks
@@ -19,13 +19,13 @@ from pathlib import Path
 from harness.checks.asks import Answers, Ask, ask_engine, complete, log_answers
 from harness.checks.base import Baseline, BaselineUse, Check, CheckContext, CheckResult
 from harness.checks.baseline_cache import BaselineCache, machine_kind
-from harness.checks.launches import as_check_wants, to_launch
+from harness.checks.launches import Spec, as_check_wants, to_launch, to_test
 from harness.checks.question_log import QuestionLog
 from harness.checks.reference_file import load_baselines
-from harness.engines import LaunchSpec, ReferenceEngine
+from harness.engines import LaunchSpec, PDPair, RunningEngine, launch_engine
 from harness.engines.arguments import ArgValue
 from harness.errors import DeadlineError, EngineDiedError, EngineError, HarnessError, NoAnswerError
-from harness.suites import CheckSpec, Job
+from harness.suites import CheckSpec, EngineSpec, Job
 from harness.verdict import QUESTIONS_FILE, CheckOutcome
 
 
@@ -61,9 +61,9 @@ class JobSession:
             env=job.env,
         )
         self._launches = 0
-        self._engine: ReferenceEngine | None = None
-        self._stopped: list[LaunchSpec] = []
-        self._refused: list[tuple[LaunchSpec, HarnessError]] = []
+        self._engine: RunningEngine | None = None
+        self._stopped: list[Spec] = []
+        self._refused: list[tuple[Spec, HarnessError]] = []
         self._baselines: list[tuple[LaunchSpec, Baseline | HarnessError]] = []
 
     def run(self, spec: CheckSpec) -> CheckResult:
@@ -87,9 +87,16 @@ class JobSession:
         except HarnessError as error:
             if isinstance(error, DeadlineError) and self._engine is not None:
                 self._engine.dump_stacks()
-            return error_result(error)
+            return error_result(self._with_death(error))
 
-    def _context(self, spec: CheckSpec, engine: ReferenceEngine, baseline: Baseline | None) -> CheckContext:
+    def _with_death(self, error: HarnessError) -> HarnessError:
+        """The error, or who died where that is behind it: a router outlives its engines, and its words may be any."""
+        known = isinstance(error, EngineDiedError) or not isinstance(error, EngineError)
+        if known or self._engine is None or not (why := self._engine.why_dead()):
+            return error
+        return EngineDiedError(f"{why}; seen as: {error}")
+
+    def _context(self, spec: CheckSpec, engine: RunningEngine, baseline: Baseline | None) -> CheckContext:
         references = self._options.references if spec.params.gated else None
         return CheckContext(
             client=engine.client,
@@ -99,7 +106,8 @@ class JobSession:
             log=self._log,
             gated_checks=self._options.gated_checks,
             ask_more=None if baseline is None else partial(self._ask_more, spec),
-            relaunched=engine.spec in self._stopped,
+            relaunched=engine.started_anew or engine.spec in self._stopped,
+            pair=engine if isinstance(engine, PDPair) else None,
         )
 
     def close(self) -> None:
@@ -111,7 +119,7 @@ class JobSession:
 
     def logs(self) -> list[Path]:
         """The engine logs written so far, in the order of the launches."""
-        return sorted(self._options.logs.glob("*-tp*.log"))
+        return sorted(self._options.logs.glob("[0-9]*-*.log"), key=_launch_number)
 
     def _check_seconds(self) -> float:
         """What the job's time leaves once both launches took all of theirs; the loader proved it positive."""
@@ -121,21 +129,23 @@ class JobSession:
         """What the check compares with, or why there is nothing although the suite declares it."""
         if self._job.baseline is None:
             return None
-        wanted = self._launch_of(spec, baseline=True)
+        wanted = self._baseline_launch(self._job.baseline, spec)
         return next((found for launch, found in self._baselines if launch == wanted), None)
 
-    def _launch_of(self, spec: CheckSpec, *, baseline: bool = False) -> LaunchSpec:
-        """The launch that a check wants: the profile's engine, with the check's own model and dtype if any."""
-        engine = self._job.baseline if baseline else self._job.engine
-        if engine is None:
+    def _launch_of(self, spec: CheckSpec) -> Spec:
+        """The launch that a check wants: the profile's engines, with the check's own model and dtype if any."""
+        tested = to_test(self._job, args=self._options.engine_args, faults=self._options.faults)
+        if tested is None:
             raise EngineError(
                 f"check {spec.name} needs an engine, and profile {self._job.profile} declares none"
             )
-        options = self._options
-        launch = to_launch(engine, args=options.engine_args, faults=() if baseline else options.faults)
-        return as_check_wants(launch, spec.params)
+        return as_check_wants(tested, spec.params)
 
-    def _engine_for(self, launch: LaunchSpec) -> ReferenceEngine:
+    def _baseline_launch(self, engine: EngineSpec, spec: CheckSpec) -> LaunchSpec:
+        """What a check compares with: one engine, also where the engine under test is a pair."""
+        return as_check_wants(to_launch(engine, args=self._options.engine_args), spec.params)
+
+    def _engine_for(self, launch: Spec) -> RunningEngine:
         self._raise_if_refused(launch)
         if self._engine is not None and self._engine.spec == launch:
             self._engine.check_alive()
@@ -144,17 +154,15 @@ class JobSession:
         self._engine = self._launch(launch, name="engine")
         return self._engine
 
-    def _launch(self, launch: LaunchSpec, *, name: str) -> ReferenceEngine:
+    def _launch(self, launch: Spec, *, name: str) -> RunningEngine:
         self._launches += 1
-        parallel = launch.parallel
-        log = self._options.logs / f"{self._launches}-{name}-tp{parallel.tp_size}-dcp{parallel.dcp_size}.log"
         try:
-            return ReferenceEngine.launch(launch, log=log)
+            return launch_engine(launch, folder=self._options.logs, number=self._launches, name=name)
         except HarnessError as error:
             self._refused.append((launch, error))
             raise
 
-    def _raise_if_refused(self, launch: LaunchSpec) -> None:
+    def _raise_if_refused(self, launch: Spec) -> None:
         for refused, error in self._refused:
             if refused == launch:
                 raise error
@@ -178,7 +186,7 @@ class JobSession:
             check = self._checks.get(spec.name)
             if check is None or check.baseline_use is BaselineUse.NEVER:
                 continue
-            launch = self._launch_of(spec, baseline=True)
+            launch = self._baseline_launch(self._job.baseline, spec)
             asks = next((asks for known, asks in wanted if known == launch), None)
             if asks is None:
                 wanted.append((launch, asks := []))
@@ -187,7 +195,8 @@ class JobSession:
 
     def _ask_more(self, spec: CheckSpec, ask: Ask) -> Baseline:
         """What fails here is the baseline, although the engine under test is being checked."""
-        launch = self._launch_of(spec, baseline=True)
+        assert self._job.baseline is not None, "without a baseline a check gets no way to ask it"
+        launch = self._baseline_launch(self._job.baseline, spec)
         try:
             self._raise_if_refused(launch)
             return self._ask(launch, [ask])
@@ -223,6 +232,11 @@ class JobSession:
         self._cache.keep(launch, info, {ask: given for ask, given in answers.items() if complete(given)})
         origin = f"fresh, +{time.monotonic() - begin:.0f} s"
         return Baseline(info=info, answers={**known, **answers}, origin=origin)
+
+
+def _launch_number(log: Path) -> tuple[int, str]:
+    """Launches in their order, and of one launch its logs by name."""
+    return int(log.name.partition("-")[0]), log.name
 
 
 def _asks_of(check: Check, spec: CheckSpec) -> Sequence[Ask]:

@@ -34,7 +34,15 @@ def doctor(
     """
     from harness.cli.output import print_json, print_table
 
-    findings = [_python(), _torch(), _containment(), _ledger(reports), *_pools(pools), *_environments()]
+    findings = [
+        _python(),
+        _torch(),
+        *_extras(),
+        _containment(),
+        _ledger(reports),
+        *_pools(pools),
+        *_environments(),
+    ]
     if as_json:
         lines = [{"what": f.what, "ok": f.ok, "found": f.found} for f in findings]
         print_json({"schema": 1, "findings": lines})
@@ -59,6 +67,23 @@ def _torch() -> Finding:
         )
     shm = "shm, gloo" if platform.machine() in ("x86_64", "AMD64") else "gloo (shm needs x86-64)"
     return Finding(what="torch", ok=True, found=f"{found}; reference engine over {shm}")
+
+
+def _extras() -> list[Finding]:
+    """Suites that need one say so and do not run without it, so a missing one is not red."""
+    from harness.suites import Extra, installed_extras
+
+    installed = installed_extras()
+    return [
+        Finding(
+            what=f"extra [{extra}]",
+            ok=True if extra in installed else None,
+            found=f"{extra.module} can be imported"
+            if extra in installed
+            else f"pip install 'harness[{extra}]'",
+        )
+        for extra in Extra
+    ]
 
 
 def _containment() -> Finding:

@@ -1,4 +1,4 @@
-"""`harness engine serve`: the reference engine as a server."""
+"""`harness engine`: the reference engine as a server, and the router of two."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.route import route
 from harness.refengine.config import (
     AttentionBackend,
     CommBackend,
@@ -116,3 +117,6 @@ def serve(
         flags = [part for name in fault for part in ("--fault", get_fault(name).id)]
         zygote = [sys.executable, "-m", "harness.faults.zygote", *flags]
     raise typer.Exit(launch(config, zygote_argv=zygote, ready_file=ready_file))
+
+
+app.command("route")(route)

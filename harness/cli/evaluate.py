@@ -88,6 +88,11 @@ def _resolve(check: str, given: list[str]) -> tuple[Check, CheckParams]:
         near = ", ".join(get_close_matches(check, CHECKS, cutoff=0.5)) or ", ".join(CHECKS)
         raise UsageError(f"check {check!r} does not exist; near names: {near}")
     model, values = CHECK_PARAMS[check], _values(given)
+    if model.kills:
+        raise UsageError(
+            f"check {check} kills the engines it runs on; allowed: in a suite, whose jobs launch their own, such as "
+            "harness run dcp/pd_dcp4"
+        )
     try:
         return CHECKS[check], model.model_validate(values)
     except ValidationError as error:

@@ -20,6 +20,7 @@ from harness.suites import (
     Suite,
     expand,
     idle_exclusions,
+    installed_extras,
     load_catalogue,
     load_yaml,
     named_by_profile,
@@ -132,8 +133,14 @@ def working_pools(given: Path | None, *, only: str | None) -> dict[str, ReadyPoo
 
 def why_not(pools: Mapping[str, ReadyPool], targets: Targets) -> Callable[[Job], str | None]:
     """For planning: the reason why this machine and this release cannot run a job."""
+    extras = installed_extras()
     return lambda job: cannot_run(
-        job, pools, launchable=LAUNCHABLE, checks=CHECKS.keys(), environments=targets.missing
+        job,
+        pools,
+        launchable=LAUNCHABLE,
+        checks=CHECKS.keys(),
+        environments=targets.missing,
+        extras=extras,
     )
 
 

@@ -46,10 +46,23 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankTransfer:
+    """KV that a rank of a pair has handed over since its start: sent by a prefill rank, received by a decode rank.
+
+    `rows` may be of some heads only; `bytes` is KV alone. `bytes_by_peer` is by tp_rank of the other side.
+    """
+
+    bytes: int
+    rows: int
+    bytes_by_peer: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:
     """The live topology of one rank as it told it itself. `collectives` counts calls by group, then kind.
 
     `sources` is what the rank told of where it reads its topology from, as JSON; None where it tells nothing of it.
+    `transfer` is None for a rank of an engine that is no side of a pair.
     """
 
     tp_rank: int
@@ -62,6 +75,15 @@ class RankInfo:
     kv_rows_free: int
     kv_row_bytes: int
     sources: Mapping[str, Any] | None = None
+    transfer: RankTransfer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairInfo:
+    """The addresses of the engines behind a router."""
+
+    prefill: tuple[str, ...]
+    decode: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +92,8 @@ class ServerInfo:
 
     `capped_by_argument` says that an argument, and not the bytes of the pool, decided it; `context_length` is
     the longest prompt plus answer that the model takes, None where the engine does not tell; `model` is what
-    was loaded, whatever name it is served by, empty where the engine does not tell.
+    was loaded, whatever name it is served by, empty where the engine does not tell. Where `pair` is told a router
+    answers, and everything else is what its decode engine tells.
     """
 
     max_total_num_tokens: int
@@ -87,6 +110,7 @@ class ServerInfo:
     ranks: tuple[RankInfo, ...] | None
     raw: dict[str, Any] = field(repr=False)
     model: str = ""
+    pair: PairInfo | None = None
 
     @property
     def widened_page_size(self) -> int:

@@ -18,6 +18,7 @@ import httpx
 from harness.containment import Deadline
 from harness.engines.base import Answer, Completion, GenerateRequest, KVRows, ServerInfo
 from harness.engines.wire import (
+    STREAM_END,
     completion_body,
     first_model,
     generate_body,
@@ -25,6 +26,7 @@ from harness.engines.wire import (
     parse_completion,
     parse_kv_rows,
     parse_server_info,
+    streamed_tokens,
 )
 from harness.errors import DeadlineError, EngineDiedError, EngineError, NoAnswerError, RequestRefusedError
 
@@ -39,6 +41,9 @@ HEADERS = {"connection": "close"}
 
 # What a server says of an endpoint that it does not have.
 NO_ENDPOINT = frozenset({404, 405, 501})
+
+# What a front says when a rank of its engine is gone, and a router or one side of a pair when the other is.
+_ENGINE_GONE = frozenset({502, 503})
 
 
 def _unknown_death() -> str:
@@ -62,6 +67,12 @@ class EngineClient:
 
     def close(self) -> None:
         self._http.close()
+
+    def beside(self, url: str) -> EngineClient:
+        """A client of another server of the same launch: same deadline, same knowledge of what died."""
+        client = EngineClient(url, why_dead=self._why_dead)
+        client._deadline = self._deadline
+        return client
 
     @contextmanager
     def deadline(self, scope: str, seconds: float) -> Iterator[None]:
@@ -113,7 +124,10 @@ class EngineClient:
             return self._model
 
     def stream(self, request: GenerateRequest, *, rid: str) -> Iterator[int]:
-        """Yield the number of tokens so far, once per streamed event. Closing the iterator aborts the request."""
+        """Yield the number of tokens so far, once per streamed event. Closing the iterator aborts the request.
+
+        An error that comes in the stream is a RequestRefusedError, a stream without its end an EngineError.
+        """
         body = {**generate_body([request]), "stream": True, "rid": rid}
         with (
             self._errors(),
@@ -123,9 +137,11 @@ class EngineClient:
                 answer.read()
             self._refuse(answer)
             for line in answer.iter_lines():
-                if line.startswith("data: ") and line != "data: [DONE]":
-                    event = json.loads(line.removeprefix("data: "))
-                    yield int(event["meta_info"]["completion_tokens"])
+                if line == STREAM_END:
+                    return
+                if line.startswith("data: "):
+                    yield streamed_tokens(json.loads(line.removeprefix("data: ")))
+            raise EngineError(f"{self.url} broke a stream off: it ended without {STREAM_END!r}")
 
     def server_info(self) -> ServerInfo:
         return parse_server_info(self._json("GET", "/server_info"))
@@ -202,7 +218,7 @@ class EngineClient:
             raise EngineError(f"{self.url} sent a body that cannot be unpacked: {error}") from error
 
     def _refuse(self, answer: httpx.Response) -> None:
-        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE and (why := self._why_dead()):
+        if answer.status_code in _ENGINE_GONE and (why := self._why_dead()):
             # The front outlives a rank by a moment and says so; its launcher knows what ended the rank.
             raise EngineDiedError(why)
         if answer.status_code >= 400:

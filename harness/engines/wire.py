@@ -15,11 +15,13 @@ from harness.engines.base import (
     HeldRow,
     InFlight,
     KVRows,
+    PairInfo,
     RankInfo,
     RankRows,
+    RankTransfer,
     ServerInfo,
 )
-from harness.errors import EngineError
+from harness.errors import EngineError, RequestRefusedError
 
 
 def generate_body(requests: list[GenerateRequest]) -> dict[str, Any]:
@@ -60,6 +62,25 @@ def parse_answer(body: dict[str, Any]) -> Answer:
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise EngineError(
             f"/generate answered without what was asked for: {error!r} in {body!r:.300}"
+        ) from error
+
+
+# The last line of a stream of events that was not broken off.
+STREAM_END = "data: [DONE]"
+
+
+def streamed_tokens(event: dict[str, Any]) -> int:
+    """The tokens so far, by an event of a `/generate` stream; an error in it raises RequestRefusedError."""
+    if error := event.get("error"):
+        told = error if isinstance(error, dict) else {"message": error}
+        raise RequestRefusedError(
+            f"/generate: in its stream: {told.get('message', told)}", status=int(told.get("code", 500))
+        )
+    try:
+        return int(event["meta_info"]["completion_tokens"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise EngineError(
+            f"/generate streamed an event without its count of tokens: {event!r:.300}"
         ) from error
 
 
@@ -121,9 +142,17 @@ def parse_server_info(body: dict[str, Any]) -> ServerInfo:
             raw=body,
             # SGLang's word for it is the second one.
             model=str(body.get("model") or body.get("model_path") or ""),
+            pair=_pair_info(body.get("pair")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngineError(f"/server_info lacks what checks rely on: {error!r}") from error
+
+
+def _pair_info(pair: dict[str, Any] | None) -> PairInfo | None:
+    if pair is None:
+        return None
+    prefill, decode = (tuple(str(engine["url"]) for engine in pair[side]) for side in ("prefill", "decode"))
+    return PairInfo(prefill=prefill, decode=decode)
 
 
 def _rank_info(rank: dict[str, Any]) -> RankInfo:
@@ -139,6 +168,19 @@ def _rank_info(rank: dict[str, Any]) -> RankInfo:
         kv_rows_free=int(rank["kv_rows_free"]),
         kv_row_bytes=int(rank["kv_row_bytes"]),
         sources=rank.get("sources"),
+        transfer=_rank_transfer(rank.get("transfer")),
+    )
+
+
+def _rank_transfer(told: dict[str, Any] | None) -> RankTransfer | None:
+    """A prefill rank tells what it sent, a decode rank what it received."""
+    if told is None:
+        return None
+    done, peers = ("sent", "to") if "bytes_sent" in told else ("received", "from")
+    return RankTransfer(
+        bytes=int(told[f"bytes_{done}"]),
+        rows=int(told[f"rows_{done}"]),
+        bytes_by_peer={int(rank): int(peer["bytes"]) for rank, peer in told[peers].items()},
     )
 
 

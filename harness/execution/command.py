@@ -93,7 +93,7 @@ def _source_file(file: SourceFile) -> list[str]:
 
 def _identity(launch: Launch) -> list[str]:
     """What lets a job use the cache of baselines: a place for it, and what the engine is known to be."""
-    engine, cache = launch.job.engine, launch.baseline_cache
+    engine, cache = launch.job.baseline, launch.baseline_cache
     sha = None if engine is None else launch.options.engine_shas.get(engine.kind.value)
     if cache is None or sha is None:
         return []

@@ -7,30 +7,9 @@ imported only by `Fault.install`.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from importlib import import_module
 
 from harness.errors import UsageError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """One bug to plant. `seams` are the engine's functions it replaces, `source` the report that it is
-    modelled on.
-
-    `module` is a module of this package whose `install()` patches those seams.
-    """
-
-    id: str
-    title: str
-    source: str
-    seams: tuple[str, ...]
-    module: str
-
-    def install(self) -> None:
-        """Patch this process. Call before ranks are forked; faults on different seams may be combined."""
-        import_module(f"harness.faults.{self.module}").install()
-
+from harness.faults.fault import Fault, Reach
 
 FAULTS: dict[str, Fault] = {
     fault.id: fault
@@ -40,63 +19,63 @@ FAULTS: dict[str, Fault] = {
             id="lse-base",
             title="natural-log LSEs merged as base-2: exp2 where e is meant",
             source="sgl-project/sglang#33065",
-            seams=("lse-weights",),
+            seams=("lse-weights", "triton-merge-ranks"),
             module="lse_base",
         ),
         Fault(
             id="lse-log2",
             title="base-2 LSEs merged as natural ones",
             source="vllm-project/vllm#47079",
-            seams=("local-attention",),
+            seams=("local-attention", "triton-local-attention"),
             module="lse_log2",
         ),
         Fault(
             id="lse-bf16",
             title="LSEs rounded to bf16 before the merge",
             source="ROCm/aiter#3542",
-            seams=("local-attention",),
+            seams=("local-attention", "triton-local-attention"),
             module="lse_bf16",
         ),
         Fault(
             id="lse-unscaled",
             title="LSE of scores without the softmax scale",
             source="HKUSTDial/flash-sparse-attention#106",
-            seams=("local-attention",),
+            seams=("local-attention", "triton-local-attention"),
             module="lse_unscaled",
         ),
         Fault(
             id="lse-stride",
             title="LSE written [heads, batch], read as [batch, heads]",
             source="vllm-project/vllm#22003",
-            seams=("local-attention",),
+            seams=("local-attention", "triton-local-attention"),
             module="lse_stride",
         ),
         Fault(
             id="empty-shard",
             title="LSE 0 where a rank holds no token, instead of -inf",
             source="vllm-project/vllm-ascend#14126",
-            seams=("local-attention",),
+            seams=("local-attention", "triton-local-attention"),
             module="empty_shard",
         ),
         Fault(
             id="out-bf16",
             title="partial outputs rounded to bf16 before the merge",
             source="flashinfer-ai/flashinfer#5166",
-            seams=("local-attention",),
+            seams=("local-attention", "triton-local-attention"),
             module="out_bf16",
         ),
         Fault(
             id="merge-max",
             title="only the shard with the largest LSE counts",
             source="sgl-project/sglang#2465",
-            seams=("lse-weights",),
+            seams=("lse-weights", "triton-merge-ranks"),
             module="merge_max",
         ),
         Fault(
             id="merge-mean",
             title="partial outputs averaged without LSE weights",
             source="flashinfer-ai/flashinfer#50",
-            seams=("lse-weights",),
+            seams=("lse-weights", "triton-merge-ranks"),
             module="merge_mean",
         ),
         Fault(
@@ -212,7 +191,7 @@ FAULTS: dict[str, Fault] = {
             id="kv-head-mod",
             title="KV head h % K for query head h, instead of h // group",
             source="sgl-project/sglang#30997",
-            seams=("local-attention",),
+            seams=("local-attention", "triton-local-attention"),
             module="kv_head_mod",
         ),
         Fault(
@@ -228,6 +207,56 @@ FAULTS: dict[str, Fault] = {
             source="sgl-project/sglang#32098",
             seams=("rotary-positions",),
             module="rope_local",
+        ),
+        # Kernels.
+        Fault(
+            id="empty-split",
+            title="splits without tokens merged as if they had written their part",
+            source="vllm-project/vllm#47188",
+            seams=("triton-decode-splits",),
+            module="empty_split",
+            reach=Reach.TRITON,
+        ),
+        Fault(
+            id="stride",
+            title="kernels take strided queries and LSEs for contiguous ones",
+            source="ROCm/aiter#2117",
+            seams=("triton-decode-splits", "triton-merge-parts", "triton-extend"),
+            module="stride",
+            reach=Reach.TRITON,
+        ),
+        # Handing KV over.
+        Fault(
+            id="pd-swap",
+            title="DCP ranks 1 and 2 of the decode side get each other's rows",
+            source="NVIDIA/TensorRT-LLM#11252",
+            seams=("transfer-positions",),
+            module="pd_swap",
+            reach=Reach.PAIR,
+        ),
+        Fault(
+            id="pd-contiguous",
+            title="each decode rank gets a contiguous stretch of a chunk, not its turns",
+            source="sgl-project/sglang#32997",
+            seams=("transfer-positions",),
+            module="pd_contiguous",
+            reach=Reach.PAIR,
+        ),
+        Fault(
+            id="pd-lost-page",
+            title="the last page of a prompt is not handed over",
+            source="sgl-project/sglang#32837",
+            seams=("source-rows",),
+            module="pd_lost_page",
+            reach=Reach.PAIR,
+        ),
+        Fault(
+            id="pd-shift",
+            title="rows are read one further than the token lies",
+            source="NVIDIA/TensorRT-LLM#15824",
+            seams=("pack-rows",),
+            module="pd_shift",
+            reach=Reach.PAIR,
         ),
     )
 }

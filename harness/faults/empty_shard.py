@@ -7,12 +7,14 @@ nothing is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from harness.refengine import attention
 from harness.refengine.seams import wrap
+from harness.refengine.triton_kernels import calls
 
 Attend = Callable[..., tuple[Tensor, Tensor]]
 
@@ -20,8 +22,8 @@ Attend = Callable[..., tuple[Tensor, Tensor]]
 def zero_when_empty(attend: Attend) -> Attend:
     """The same attention with LSE 0 where there was nothing to attend to."""
 
-    def attend_zero(*tensors: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        out, lse = attend(*tensors, scale=scale)
+    def attend_zero(*tensors: Tensor, **how: Any) -> tuple[Tensor, Tensor]:
+        out, lse = attend(*tensors, **how)
         return out, lse.masked_fill(lse == -torch.inf, 0.0)
 
     return attend_zero
@@ -29,4 +31,5 @@ def zero_when_empty(attend: Attend) -> Attend:
 
 def install() -> None:
     """Wrap what a rank computes over its own shard, in this process and those forked from it."""
-    wrap(attention.LOCAL_ATTENTION, zero_when_empty)
+    for backend in (attention, calls):
+        wrap(backend.LOCAL_ATTENTION, zero_when_empty)

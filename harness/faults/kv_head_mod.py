@@ -6,12 +6,14 @@ With one KV head on the rank there is nothing to confuse.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from harness.refengine import attention
 from harness.refengine.seams import wrap
+from harness.refengine.triton_kernels import calls
 
 Attend = Callable[..., tuple[Tensor, Tensor]]
 
@@ -19,13 +21,13 @@ Attend = Callable[..., tuple[Tensor, Tensor]]
 def cycling_kv_heads(attend: Attend) -> Attend:
     """The same attention with KV heads dealt to query heads in turns."""
 
-    def attend_cycling(
-        q: Tensor, k: Tensor, v: Tensor, padding: Tensor, *, scale: float
-    ) -> tuple[Tensor, Tensor]:
+    def attend_cycling(q: Tensor, kv: Tensor, *others: Tensor, **how: Any) -> tuple[Tensor, Tensor]:
+        # Keys [B, K, L, D] of the torch backend, a pool [rows, 2, K, D] of the Triton one.
+        kv_heads = kv.shape[2] if "page_size" in how else kv.shape[1]
         heads = torch.arange(q.shape[1], device=q.device)
         # Attention serves runs of heads: bring those that share a KV head by the wrong rule together, and back.
-        runs = heads.view(-1, k.shape[1]).t().flatten()
-        out, lse = attend(q[:, runs], k, v, padding, scale=scale)
+        runs = heads.view(-1, kv_heads).t().flatten()
+        out, lse = attend(q[:, runs], kv, *others, **how)
         back = runs.argsort()
         return out[:, back], lse[:, back]
 
@@ -34,4 +36,5 @@ def cycling_kv_heads(attend: Attend) -> Attend:
 
 def install() -> None:
     """Wrap what a rank computes over its own shard, in this process and those forked from it."""
-    wrap(attention.LOCAL_ATTENTION, cycling_kv_heads)
+    for backend in (attention, calls):
+        wrap(backend.LOCAL_ATTENTION, cycling_kv_heads)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.refengine import attention
-from harness.refengine.seams import patch
+from harness.faults.weights import patch_weights
 
 
 def base_two_weights(lse: Tensor) -> Tensor:
@@ -21,4 +20,4 @@ def base_two_weights(lse: Tensor) -> Tensor:
 
 def install() -> None:
     """Patch the merge of this process and of those forked from it."""
-    patch(attention.LSE_WEIGHTS, base_two_weights)
+    patch_weights(base_two_weights)

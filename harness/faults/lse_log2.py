@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
 from harness.refengine import attention
 from harness.refengine.seams import wrap
+from harness.refengine.triton_kernels import calls
 
 Attend = Callable[..., tuple[Tensor, Tensor]]
 
@@ -20,8 +22,8 @@ Attend = Callable[..., tuple[Tensor, Tensor]]
 def returning_log2(attend: Attend) -> Attend:
     """The same attention whose LSE is a logarithm to base 2; the merge does not know."""
 
-    def attend_log2(*tensors: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        out, lse = attend(*tensors, scale=scale)
+    def attend_log2(*tensors: Tensor, **how: Any) -> tuple[Tensor, Tensor]:
+        out, lse = attend(*tensors, **how)
         return out, lse / math.log(2)
 
     return attend_log2
@@ -29,4 +31,5 @@ def returning_log2(attend: Attend) -> Attend:
 
 def install() -> None:
     """Wrap what a rank computes over its own shard, in this process and those forked from it."""
-    wrap(attention.LOCAL_ATTENTION, returning_log2)
+    for backend in (attention, calls):
+        wrap(backend.LOCAL_ATTENTION, returning_log2)

@@ -6,11 +6,13 @@ Each partial output is right; the weights are those of a sharper (or flatter) so
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
 from harness.refengine import attention
 from harness.refengine.seams import wrap
+from harness.refengine.triton_kernels import calls
 
 Attend = Callable[..., tuple[Tensor, Tensor]]
 
@@ -18,9 +20,9 @@ Attend = Callable[..., tuple[Tensor, Tensor]]
 def unscaled_lse(attend: Attend) -> Attend:
     """The same outputs, with the LSE that a scale of 1 gives."""
 
-    def attend_unscaled(*tensors: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        out, _ = attend(*tensors, scale=scale)
-        _, lse = attend(*tensors, scale=1.0)
+    def attend_unscaled(*tensors: Tensor, **how: Any) -> tuple[Tensor, Tensor]:
+        out, _ = attend(*tensors, **how)
+        _, lse = attend(*tensors, **{**how, "scale": 1.0})
         return out, lse
 
     return attend_unscaled
@@ -28,4 +30,5 @@ def unscaled_lse(attend: Attend) -> Attend:
 
 def install() -> None:
     """Wrap what a rank computes over its own shard, in this process and those forked from it."""
-    wrap(attention.LOCAL_ATTENTION, unscaled_lse)
+    for backend in (attention, calls):
+        wrap(backend.LOCAL_ATTENTION, unscaled_lse)

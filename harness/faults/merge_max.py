@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.refengine import attention
-from harness.refengine.seams import patch
+from harness.faults.weights import patch_weights
 
 
 def largest_only(lse: Tensor) -> Tensor:
@@ -19,4 +18,4 @@ def largest_only(lse: Tensor) -> Tensor:
 
 def install() -> None:
     """Patch the merge of this process and of those forked from it."""
-    patch(attention.LSE_WEIGHTS, largest_only)
+    patch_weights(largest_only)

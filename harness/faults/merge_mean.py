@@ -8,8 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.refengine import attention
-from harness.refengine.seams import patch
+from harness.faults.weights import patch_weights
 
 
 def equal_weights(lse: Tensor) -> Tensor:
@@ -19,4 +18,4 @@ def equal_weights(lse: Tensor) -> Tensor:
 
 def install() -> None:
     """Patch the merge of this process and of those forked from it."""
-    patch(attention.LSE_WEIGHTS, equal_weights)
+    patch_weights(equal_weights)

@@ -12,8 +12,8 @@ from harness.refengine.comm import Communicator
 from harness.refengine.seams import patch
 
 
-def own_shard_only(out: Tensor, lse: Tensor, group: Communicator) -> Tensor:
-    """out [B, H_group, D] -> this rank's heads of it, as they are."""
+def own_shard_only(out: Tensor, lse: Tensor, group: Communicator, **_: object) -> Tensor:
+    """out [B, H_group, D] -> this rank's heads of it, as they are, whatever was to merge them."""
     return out.unflatten(1, (group.size, -1))[:, group.rank]
 
 

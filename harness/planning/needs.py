@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from harness.planning.pools import ReadyPool
-from harness.suites import Job, Target
+from harness.suites import Extra, Job, Target
 
 
 def devices_needed(job: Job) -> int:
@@ -29,17 +29,19 @@ def cannot_run(
     launchable: Collection[str],
     checks: Collection[str],
     environments: Mapping[str, str | None] = MappingProxyType({}),
+    extras: Collection[Extra] = (),
 ) -> str | None:
     """Every reason why this release cannot run the job here, in one line; None when it can.
 
     `launchable` are the engine kinds, `checks` the check names that this release implements. `environments`
-    says of each target that needs one why its environment cannot be used, None when it can.
+    says of each target that needs one why its environment cannot be used, None when it can; `extras` are those
+    that are installed.
     """
     reasons = [
         *_no_pool(job, pools.values()),
-        *(["a pair of prefill and decode engines cannot be launched by this release"] if job.decode else []),
         *_no_target(job, environments),
         *_no_source(job),
+        *(extra.missing for extra in dict.fromkeys(job.needs.extras) if extra not in extras),
         *(
             f"engine kind {kind} cannot be launched by this release"
             for kind in _engine_kinds(job)

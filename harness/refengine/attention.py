@@ -7,18 +7,21 @@ seen (flash-decoding's split-KV identity). A rank without tokens contributes `(0
 identity.
 
 Extend: each rank attends with its own query heads over the gathered prefix and the new tokens; no merge.
-All arithmetic here is fp32, whatever the pool holds.
+All arithmetic here is fp32, whatever the pool holds. `TorchAttention` is what layers call of it; with
+`--attention-backend triton` they call `triton_kernels.backend` in its place.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from harness.refengine.comm import Communicator
 from harness.refengine.seams import seam
+from harness.refengine.step_plan import DecodeReads, ExtendReads
 
 # Names of the seams, for those who patch them.
 GATHER_HEADS = "gather-heads"
@@ -95,14 +98,44 @@ def merge_ag_rs(out: Tensor, lse: Tensor, group: Communicator) -> Tensor:
     return group.reduce_scatter(weighted, dim=1)
 
 
+def merge_parts(parts: Tensor, lses: Tensor) -> Tensor:
+    """Average partial results of all ranks by their weights: [ranks, B, h, D], [ranks, B, h] -> [B, h, D]."""
+    return (parts * lse_weights(lses)[..., None]).sum(dim=0)
+
+
 @seam(MERGE_A2A)
-def merge_a2a(out: Tensor, lse: Tensor, group: Communicator) -> Tensor:
+def merge_a2a(
+    out: Tensor,
+    lse: Tensor,
+    group: Communicator,
+    *,
+    merge: Callable[[Tensor, Tensor], Tensor] = merge_parts,
+) -> Tensor:
     """Merge with one collective: each rank sends every other the output and LSE of that one's heads, packed.
 
-    Same shapes as `merge_ag_rs`.
+    Same shapes as `merge_ag_rs`; `merge` is `merge_parts`, or another backend's way to do it.
     """
     packed = torch.cat([out, lse[..., None]], dim=-1)
     by_rank = packed.unflatten(1, (group.size, -1)).transpose(0, 1).contiguous()
     received = group.all_to_all(by_rank)
-    weights = lse_weights(received[..., -1])
-    return (received[..., :-1] * weights[..., None]).sum(dim=0)
+    return merge(received[..., :-1], received[..., -1])
+
+
+class TorchAttention:
+    """`own_kv` [own heads] says which of the KV heads held here each query head uses when extending."""
+
+    def __init__(self, *, scale: float, own_kv: Tensor) -> None:
+        self._scale = scale
+        self._own_kv = own_kv
+
+    def decode(self, q: Tensor, kv: Tensor, reads: DecodeReads) -> tuple[Tensor, Tensor]:
+        """q [B, H, D] over one layer's pool [rows, 2, K, D] -> out [B, H, D] and lse [B, H]."""
+        rows = kv.index_select(0, reads.rows.flatten()).float()
+        k, v = rows.unflatten(0, reads.rows.shape).permute(2, 0, 3, 1, 4)
+        return local_attention(q, k, v, reads.padding, scale=self._scale)
+
+    def extend(self, q: Tensor, new: Tensor, gathered: Tensor | None, reads: ExtendReads) -> Tensor:
+        """q [T, H, D], new KV [T, 2, K, D], the gathered prefix rows [n, 2, K, D] if any -> [T, H, D]."""
+        kv = new if gathered is None else torch.cat([gathered.index_select(0, reads.order), new])
+        k, v = kv.float().index_select(2, self._own_kv).unbind(1)
+        return extend_attention(q, k, v, reads.hidden, scale=self._scale)

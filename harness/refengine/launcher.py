@@ -27,16 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageError
-from harness.refengine.config import CommBackend, EngineConfig
+from harness.refengine.config import AttentionBackend, CommBackend, DisaggregationMode, EngineConfig
+from harness.refengine.listening import announce, bind, check_ready_file, url_of
 from harness.refengine.model import check_model_topology
 from harness.refengine.process import adopt_orphans, describe_end, die_with_parent, introduce, reap_all
 from harness.refengine.served_model import resolve_model
+from harness.refengine.transfer.transports import check_backend
+from harness.refengine.triton_kernels.installed import require_triton
 from harness.refengine.wiring import Wiring
 
 # sysexits.h EX_SOFTWARE: an internal error, told apart from usage errors (2) and death by a signal (128 + n).
 EXIT_DIED = 70
-# A burst of requests connects at once; the kernel caps this at net.core.somaxconn.
-BACKLOG = 2048
 # A clean stop waits this long for the front, which itself gives its answers FINISH_S, and then kills it.
 STOP_GRACE_S = 1.5
 
@@ -61,7 +62,7 @@ def launch(
     introduce(f"launcher tp{config.tp} dcp{config.dcp}")
     with ExitStack() as stack:
         stop = stack.enter_context(_stop_signals())
-        listener = stack.enter_context(_bind(config))
+        listener = stack.enter_context(bind(config.host, config.port))
         engine = Engine(config, listener=listener, entry=tuple(zygote_argv or ZYGOTE))
         # Whatever happens from here on, no process outlives this block.
         stack.callback(engine.kill)
@@ -84,8 +85,7 @@ class Engine:
 
     @property
     def url(self) -> str:
-        host, port = self.listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(self.listener)
 
     def start(self) -> None:
         """Start zygote and front. Each end of each pipe stays open in one process only, so an end is seen."""
@@ -168,18 +168,8 @@ class Engine:
     def _announce(self, pids: dict[str, Any], *, ready_file: Path | None) -> None:
         """Tell whoever started this process; `pids` are those of the front and of the ranks in order."""
         children = {name: child.pid for name, child in self._children()}
-        content = {
-            "url": self.url,
-            "pid": os.getpid(),
-            "nonce": self.config.nonce,
-            "pids": {"launcher": os.getpid(), **children, **pids},
-        }
-        if ready_file is not None:
-            # Written aside and renamed, so that nobody reads half of it.
-            partial = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
-            partial.write_text(json.dumps(content))
-            partial.replace(ready_file)
-        print(f"ready {self.url} nonce={self.config.nonce} pid={os.getpid()}", flush=True)
+        all_pids = {"launcher": os.getpid(), **children, **pids}
+        announce(self.url, nonce=self.config.nonce, pids=all_pids, ready_file=ready_file)
 
     def _read_reports(self) -> Iterator[dict[str, Any]]:
         while True:
@@ -200,33 +190,13 @@ def _refuse_early(config: EngineConfig, *, ready_file: Path | None) -> None:
     if sys.platform != "linux":
         raise UsageError(f"the engine's processes need Linux (prctl, pidfd), found {sys.platform}")
     check_model_topology(resolve_model(config.model).config, config.parallel())
+    if config.disaggregation_mode is not DisaggregationMode.NULL:
+        check_backend(config.disaggregation_transfer_backend)
     if config.comm is CommBackend.THREADS:
         raise UsageError("--comm threads is for tests inside one process; a launch takes shm, gloo or nccl")
-    if ready_file is None:
-        return
-    if not ready_file.parent.is_dir():
-        raise UsageError(f"--ready-file {ready_file}: there is no directory {ready_file.parent}")
-    if ready_file.is_dir():
-        raise UsageError(f"--ready-file {ready_file} is a directory")
-    if not os.access(ready_file.parent, os.W_OK):
-        raise UsageError(f"--ready-file {ready_file}: {ready_file.parent} cannot be written to")
-
-
-def _bind(config: EngineConfig) -> socket.socket:
-    """The listening socket. It listens from the start, so that a port in use is found here."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        # A port whose last connections linger in TIME_WAIT is free; one that is listened on is not.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((config.host, config.port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            f"cannot listen on {config.host}:{config.port}: {error.strerror or error}"
-        ) from error
-    return listener
+    if config.attention_backend is AttentionBackend.TRITON:
+        require_triton()
+    check_ready_file(ready_file)
 
 
 @contextmanager

@@ -7,17 +7,17 @@ rank order, bit-identical. Matrix products run in the weights' dtype, the residu
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, silu
 
-from harness.refengine.attention import extend_attention, gather_heads, local_attention
+from harness.refengine.attention import gather_heads
 from harness.refengine.comm import Comms, Communicator
 from harness.refengine.kv_pool import KVPool
 from harness.refengine.model import ModelConfig
-from harness.refengine.step_plan import DecodeReads, ExtendReads, StepPlan
+from harness.refengine.step_plan import DecodeReads, ExtendReads, PackedReads, PagedReads, StepPlan
 from harness.refengine.weights import LayerWeights
 
 
@@ -25,6 +25,14 @@ class Merge(Protocol):
     """`merge_ag_rs` or `merge_a2a`."""
 
     def __call__(self, out: Tensor, lse: Tensor, group: Communicator) -> Tensor: ...
+
+
+class Attention(Protocol):
+    """`TorchAttention` or `TritonAttention`: what a rank computes by itself, over the reads planned for it."""
+
+    def decode(self, q: Tensor, kv: Tensor, reads: Any) -> tuple[Tensor, Tensor]: ...
+
+    def extend(self, q: Tensor, new: Tensor, gathered: Tensor | None, reads: Any) -> Tensor: ...
 
 
 class Rotary:
@@ -49,9 +57,9 @@ class Rotary:
 
 
 class DecoderLayer:
-    """One layer of one rank. `own_kv` [own heads] says which of the KV heads held here each query head uses.
+    """One layer of one rank.
 
-    Decode needs no such map: the DCP group's query heads, gathered, divide evenly over the KV heads it holds.
+    Decode attends with the DCP group's query heads, gathered, which divide evenly over the KV heads it holds.
     """
 
     def __init__(
@@ -63,7 +71,7 @@ class DecoderLayer:
         pool: KVPool,
         comms: Comms,
         merge: Merge,
-        own_kv: Tensor,
+        attention: Attention,
     ) -> None:
         self._index = index
         self._model = model
@@ -72,7 +80,7 @@ class DecoderLayer:
         self._tp = comms.tp
         self._dcp = comms.dcp
         self._merge = merge
-        self._own_kv = own_kv
+        self._attend = attention
 
     def __call__(self, x: Tensor, plan: StepPlan, turns: Tensor) -> Tensor:
         """Residual stream fp32 [T, hidden] -> the same after this layer; writes the new tokens' KV."""
@@ -91,31 +99,28 @@ class DecoderLayer:
         q = turned[:, :q_heads]
         kv = torch.stack([turned[:, q_heads:], heads[:, q_heads + kv_heads :]], dim=1).to(self._pool.kv.dtype)
         self._pool.write(self._index, plan.write_rows, kv)
-        if isinstance(plan.reads, DecodeReads):
+        if isinstance(plan.reads, DecodeReads | PagedReads):
             out = self._decode(q, plan.reads)
         else:
             out = self._extend(q, kv, plan.reads)
         return self._tp.all_reduce(linear(out.flatten(1).to(h.dtype), self._weights.o_proj))
 
-    def _decode(self, q: Tensor, reads: DecodeReads) -> Tensor:
+    def _decode(self, q: Tensor, reads: DecodeReads | PagedReads) -> Tensor:
         """q [B, own heads, D] -> [B, own heads, D]: gather heads, attend over the local shard, merge."""
         sharded = self._dcp.size > 1
         if sharded:
             q = gather_heads(q, self._dcp)
-        rows = self._pool.read(self._index, reads.rows.flatten()).float()
-        k, v = rows.unflatten(0, reads.rows.shape).permute(2, 0, 3, 1, 4)
-        out, lse = local_attention(q, k, v, reads.padding, scale=self._model.softmax_scale)
+        out, lse = self._attend.decode(q, self._pool.kv[self._index], reads)
         return self._merge(out, lse, self._dcp) if sharded else out
 
-    def _extend(self, q: Tensor, kv: Tensor, reads: ExtendReads) -> Tensor:
+    def _extend(self, q: Tensor, kv: Tensor, reads: ExtendReads | PackedReads) -> Tensor:
         """q [T, own heads, D], new kv [T, 2, kv_heads, D] -> [T, own heads, D]; the group sends prefixes."""
+        gathered = None
         if len(reads.order):
-            prefix = self._pool.read(self._index, reads.send_rows)
+            gathered = self._pool.read(self._index, reads.send_rows)
             if self._dcp.size > 1:
-                prefix = self._dcp.all_gather(prefix)
-            kv = torch.cat([prefix.index_select(0, reads.order), kv])
-        k, v = kv.float().index_select(2, self._own_kv).unbind(1)
-        return extend_attention(q, k, v, reads.hidden, scale=self._model.softmax_scale)
+                gathered = self._dcp.all_gather(gathered)
+        return self._attend.extend(q, kv, gathered, reads)
 
     def _ffn(self, h: Tensor) -> Tensor:
         gate, up = linear(h, self._weights.gate_up).chunk(2, dim=-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+from threading import Lock
 from typing import Any, NoReturn
 
 from harness.refengine.frames import FrameDecoder, encode_frame
@@ -13,11 +14,15 @@ _READ_BYTES = 1 << 16
 
 
 class Mailbox:
-    """Messages from and to the front. When that is gone, nothing is left to serve: `_await_end`."""
+    """Messages from and to the front. When that is gone, nothing is left to serve: `_await_end`.
+
+    Any thread may send; one collects.
+    """
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
         self._decoder = FrameDecoder()
+        self._sending = Lock()
 
     def collect(self, *, wait: bool) -> tuple[Message, ...]:
         """All messages that have arrived whole; with `wait`, blocks until there is one."""
@@ -37,7 +42,8 @@ class Mailbox:
     def send(self, message: dict[str, Any]) -> None:
         """Hand a message to the front, which never stops reading."""
         try:
-            self._socket.sendall(encode_frame(message))
+            with self._sending:
+                self._socket.sendall(encode_frame(message))
         except (BrokenPipeError, ConnectionResetError):
             _await_end()
 

@@ -27,6 +27,14 @@ _COUNTER_NAMES = {
     "generation_tokens": ("sglang:generation_tokens_total", "Tokens generated for answered requests."),
 }
 
+# By their names in a rank's "transfer"; an engine on its own has none, and each side only its own.
+_TRANSFER = {
+    "bytes_sent": "Bytes of KV that each rank has sent to another engine.",
+    "rows_sent": "KV rows that each rank has sent to another engine.",
+    "bytes_received": "Bytes of KV that each rank has received from another engine.",
+    "rows_received": "KV rows that each rank has received from another engine.",
+}
+
 
 def render(counters: Counters, *, info: dict[str, Any]) -> str:
     """The whole page; `info` is the body of `/server_info`."""
@@ -51,6 +59,14 @@ def render(counters: Counters, *, info: dict[str, Any]) -> str:
     }
     help_ = "Collective calls of each rank, by group and kind."
     lines += _metric("harness:collectives_total", help_, kind="counter", samples=calls)
+    for moved, help_ in _TRANSFER.items():
+        samples = {
+            f'{{tp_rank="{rank["tp_rank"]}"}}': rank["transfer"][moved]
+            for rank in info["ranks"]
+            if moved in rank.get("transfer", {})
+        }
+        if samples:
+            lines += _metric(f"harness:transfer_{moved}_total", help_, kind="counter", samples=samples)
     return "\n".join(lines) + "\n"
 
 

@@ -18,11 +18,17 @@ from harness.refengine.scheduler import Running, wants_token
 
 
 class Outputs:
-    """Of requests in flight, by rid: the token sampled last, and the prompt's until its first token."""
+    """Of requests in flight, by rid: the token sampled last, and the prompt's until its first token; of those taken
+    over in this step, what the other engine told of their first token."""
 
     def __init__(self) -> None:
         self._last: dict[str, Scored] = {}
         self._prompts: dict[str, list[Scored | None]] = {}
+        self._accepted: dict[str, dict[str, Any]] = {}
+
+    def accept(self, rid: str, first: dict[str, Any]) -> None:
+        """The first token of `rid`, as `describe` told it on another engine; it is told on when it is described."""
+        self._accepted[rid] = first
 
     def sample(self, batch: Batch, logits: Tensor, running: Mapping[str, Running]) -> dict[str, int]:
         """Sample a token for each chunk that ends its sequence; logits are [rows, vocab] in chunk order."""
@@ -47,13 +53,17 @@ class Outputs:
 
     def describe(self, progress: Sequence[Progress]) -> list[dict[str, Any]]:
         """What the front is told about each step of progress; forgets requests that have ended."""
-        return [self._item(one) for one in progress]
+        items = [self._item(one) for one in progress]
+        self._accepted = {}
+        return items
 
     def _item(self, progress: Progress) -> dict[str, Any]:
         item: dict[str, Any] = {"rid": progress.rid, "token": progress.token, "finish": progress.finish}
         prompt = self._prompts.pop(progress.rid, None)
         if progress.token is None:
             return item
+        if accepted := self._accepted.get(progress.rid):
+            return accepted | item
         scored = self._last[progress.rid]
         item |= {"logprob": scored.logprob, "top": scored.top}
         if prompt is not None:

@@ -4,7 +4,7 @@ Every step starts with one broadcast from rank 0, the `Control` message: the tok
 and what the front has sent since. From it each rank's scheduler makes the same batch, so a step needs no
 other agreement. Queries are answered between two steps, on each rank's own pipe: together the answers are one
 consistent picture of the engine. Rank 0 blocks on its pipe only while there is nothing to compute; the others
-then wait in the broadcast.
+then wait in the broadcast. What a rank does for requests shared with another engine is its side's (`handover`).
 Failure rule: an error ends the process, and with it the engine; the zygote sees it.
 """
 
@@ -19,12 +19,25 @@ import torch
 from harness.errors import UsageError
 from harness.refengine.comm import Comms, Plumbing, make_communicators
 from harness.refengine.config import EngineConfig
+from harness.refengine.handover import Alone, make_side
 from harness.refengine.mailbox import Mailbox
 from harness.refengine.outputs import Outputs
 from harness.refengine.process import introduce
-from harness.refengine.requests import Abort, Control, GenerateRequest, Progress, Query, QueryKind, Said
+from harness.refengine.requests import (
+    Abort,
+    Begin,
+    Bound,
+    Control,
+    GenerateRequest,
+    Message,
+    Progress,
+    Query,
+    QueryKind,
+    Release,
+    Said,
+)
 from harness.refengine.runner import ModelRunner
-from harness.refengine.scheduler import Limits, Scheduler
+from harness.refengine.scheduler import Limits, Running, Scheduler, Stage
 from harness.refengine.tokenizer import EOS_ID
 from harness.refengine.worker_state import live_state, told_sources, worker_state
 from harness.topology import (
@@ -56,10 +69,13 @@ def run_rank(
             groups["dcp"] = group_of(dcp_groups(parallel), rank)
         install_parallel(live_state(config, comms), groups)
         runner = ModelRunner(config, comms=comms, parallel=state)
-        loop = RankLoop(config, comms=comms, runner=runner, mailbox=mailbox, faults=faults)
+        side = make_side(
+            config, runner=runner, tp_rank=rank, tell=lambda event: mailbox.send(event.to_dict())
+        )
+        loop = RankLoop(config, comms=comms, runner=runner, side=side, mailbox=mailbox, faults=faults)
         comms.tp.barrier()
     loop.early_reads = early_reads(reads)
-    mailbox.send({"type": Said.READY, "pid": os.getpid()})
+    mailbox.send({"type": Said.READY, "pid": os.getpid(), "port": side.port})
     while True:
         loop.step()
 
@@ -73,12 +89,14 @@ class RankLoop:
         *,
         comms: Comms,
         runner: ModelRunner,
+        side: Alone,
         mailbox: Mailbox,
         faults: Sequence[str] = (),
     ) -> None:
         self.config = config
         self.comms = comms
         self.runner = runner
+        self.side = side
         self.mailbox = mailbox
         self.faults = list(faults)
         # What was read of the live topology before it was installed; known once the rank is ready.
@@ -106,41 +124,81 @@ class RankLoop:
         """Agree on what happened, answer the front, compute one batch."""
         control = self._agree()
         self.num_steps += 1
-        progress = self.scheduler.commit(control.sampled)
-        queries = [message for message in control.messages if isinstance(message, Query)]
+        progress = self._commit(control.sampled)
         for message in control.messages:
-            if isinstance(message, GenerateRequest):
-                self._add(message)
-            elif isinstance(message, Abort):
-                progress += self.scheduler.abort(message.rid)
+            progress += self._take(message)
         self.runner.pool.free_pages(self.scheduler.take_freed())
         self._tell(progress)
-        for query in queries:
-            self._answer(query)
+        for message in control.messages:
+            if isinstance(message, Query):
+                self._answer(message)
         self._compute()
 
     def _agree(self) -> Control:
         """The control message of this step, the same on all ranks."""
         if not self.leads:
             return Control.from_bytes(self.comms.tp.broadcast_bytes(None))
-        control = Control(sampled=self._sampled, messages=self.mailbox.collect(wait=self.scheduler.idle))
+        # What waits then, for pages or for another engine, goes on with what the front has to say.
+        idling = self.scheduler.planned is None
+        control = Control(sampled=self._sampled, messages=self.mailbox.collect(wait=idling))
         self._sampled = {}
         self.comms.tp.broadcast_bytes(control.to_bytes())
         return control
+
+    def _commit(self, sampled: dict[str, int]) -> list[Progress]:
+        """Account for the batch in flight, and hand on what it has computed."""
+        batch = self.scheduler.planned
+        progress = self.scheduler.commit(sampled)
+        for chunk in batch.chunks if batch else ():
+            if sequence := self.scheduler.running.get(chunk.rid):
+                self.side.computed(sequence, chunk)
+        return progress
+
+    def _take(self, message: Message) -> list[Progress]:
+        """Act on what the front has sent. Queries are answered once all has been acted on."""
+        match message:
+            case GenerateRequest():
+                self._add(message)
+            case Bound(rid=rid):
+                self.scheduler.bind(rid)
+            case Begin(rid=rid, first=first):
+                if self.leads:
+                    self._outputs.accept(rid, first)
+                return self.scheduler.begin(rid, first["token"])
+            case Release(rid=rid):
+                return self.scheduler.release(rid)
+            case Abort(rid=rid, why=why):
+                return self._abort(rid, why=why)
+        return []
 
     def _add(self, request: GenerateRequest) -> None:
         try:
             self.scheduler.add(request)
         except UsageError as refusal:
+            self.side.refused(request, why=str(refusal))
             if self.leads:
                 self.mailbox.send({"type": Said.REFUSED, "rid": request.rid, "message": str(refusal)})
+        else:
+            self.side.queued(request)
+
+    def _abort(self, rid: str, *, why: str) -> list[Progress]:
+        if request := self.scheduler.find(rid):
+            self.side.given_up(request, held=rid in self.scheduler.running, why=why)
+        return self.scheduler.abort(rid)
 
     def _tell(self, progress: list[Progress]) -> None:
-        if self.leads and progress:
-            self.mailbox.send({"type": Said.PROGRESS, "items": self._outputs.describe(progress)})
+        items = self._outputs.describe(progress) if self.leads else []
+        for place, one in enumerate(progress):
+            sequence = self.scheduler.running.get(one.rid)
+            if sequence is not None and sequence.stage is Stage.HANDING_OVER:
+                self.side.completed(sequence.request, first=items[place] if self.leads else None)
+        if items:
+            self.mailbox.send({"type": Said.PROGRESS, "items": items})
 
     def _compute(self) -> None:
         batch = self.scheduler.plan()
+        for sequence in self.scheduler.take_admitted():
+            self.side.admitted(sequence)
         if batch is None:
             return
         logits = self.runner.forward(batch, want_logits=self.leads)
@@ -163,10 +221,10 @@ class RankLoop:
 
     def _info(self) -> dict[str, Any]:
         """This rank's proof of what ran, read from the live sources and not from the configuration."""
-        pool = self.runner.pool
+        pool, transfer = self.runner.pool, self.side.stats()
         return {
             "running": len(self.scheduler.running),
-            "waiting": len(self.scheduler.waiting),
+            "waiting": self.scheduler.num_waiting,
             "max_total_num_tokens": self.runner.capacity.max_total_num_tokens,
             "faults": self.faults,
             "model_sha256": self.runner.model_sha256,
@@ -181,33 +239,36 @@ class RankLoop:
                 "kv_row_bytes": self.runner.row_bytes,
                 "widened_page_size": self.runner.layout.widened_page_size,
                 "step": self.num_steps,
+                **({} if transfer is None else {"transfer": transfer}),
             },
         }
 
     def _rows(self) -> dict[str, Any]:
         """Which token each row of this rank holds, and (rank 0) what the requests in flight have there."""
         pool = self.runner.pool
-        requests = [
-            {
-                "rid": sequence.request.rid,
-                "index": sequence.index,
-                "tokens": sequence.tokens[: sequence.kv_len],
-                "kv_len": sequence.kv_len,
-                "pages": sequence.pages,
-            }
-            for sequence in self.scheduler.running.values()
-        ]
-        return {
-            "step": self.num_steps,
-            "requests": requests if self.leads else [],
-            "rank": {
+        requests = [_in_flight(sequence) for sequence in self.scheduler.running.values()]
+        with self.side.between_blocks():
+            rank = {
                 "tp_rank": self.comms.tp.rank,
                 "attn_dcp_rank": get_parallel().attn_dcp_rank,
                 "rows": pool.held_rows(),
                 "free_rows": pool.num_free_rows,
                 "free_rows_poisoned": pool.check_poison(),
-            },
-        }
+            }
+        return {"step": self.num_steps, "requests": requests if self.leads else [], "rank": rank}
+
+
+def _in_flight(sequence: Running) -> dict[str, Any]:
+    """A request that holds pages, and what of it counts as held in them."""
+    receiving = {"receiving": True} if sequence.stage is Stage.RECEIVING else {}
+    return {
+        "rid": sequence.request.rid,
+        "index": sequence.index,
+        "tokens": sequence.tokens[: sequence.kv_len],
+        "kv_len": sequence.kv_len,
+        "pages": sequence.pages,
+        **receiving,
+    }
 
 
 def live_topology() -> dict[str, Any]:

@@ -8,21 +8,25 @@ where a sequence has a prefix. With dcp 1 there is no group to talk to and no DC
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm
 
 from harness.errors import UsageError
-from harness.refengine.attention import merge_a2a, merge_ag_rs
+from harness.refengine.attention import TorchAttention, merge_a2a, merge_ag_rs
 from harness.refengine.batch import Batch
 from harness.refengine.comm import Comms
-from harness.refengine.config import DcpCommBackend, Device, EngineConfig
+from harness.refengine.config import AttentionBackend, DcpCommBackend, Device, EngineConfig
 from harness.refengine.kv_pool import KVPool
-from harness.refengine.layers import DecoderLayer, Merge, Rotary
+from harness.refengine.layers import Attention, DecoderLayer, Merge, Rotary
 from harness.refengine.layout_seams import kv_head_map, pool_layout, stored_kv_heads
 from harness.refengine.model import ModelConfig, check_model_topology
 from harness.refengine.served_model import resolve_model
 from harness.refengine.step_plan import make_step_plan
+from harness.refengine.triton_kernels.backend import TritonAttention, merge_ranks
+from harness.refengine.triton_kernels.loading import prepare_kernels
 from harness.refengine.weights import TORCH_DTYPES, model_weights, shard_weights
 from harness.topology import (
     Capacity,
@@ -31,8 +35,6 @@ from harness.topology import (
     row_bytes,
     rows_for_budget,
 )
-
-_MERGES: dict[DcpCommBackend, Merge] = {DcpCommBackend.AG_RS: merge_ag_rs, DcpCommBackend.A2A: merge_a2a}
 
 
 class ModelRunner:
@@ -70,6 +72,8 @@ class ModelRunner:
         self._weights = shard_weights(whole, self.model, dcp_size=config.dcp, **tp).to(self._device)
         self._rotary = Rotary(self.model, self._device)
         own_heads = q_head_range(num_q_heads=self.model.num_q_heads, **tp)
+        self._paged = config.attention_backend is AttentionBackend.TRITON
+        attention, merge = self._attention(config, self._held_kv_heads(own_heads, kv_heads))
         self._layers = [
             DecoderLayer(
                 index=index,
@@ -77,8 +81,8 @@ class ModelRunner:
                 weights=weights,
                 pool=self.pool,
                 comms=comms,
-                merge=_MERGES[config.dcp_comm_backend],
-                own_kv=self._held_kv_heads(own_heads, kv_heads),
+                merge=merge,
+                attention=attention,
             )
             for index, weights in enumerate(self._weights.layers)
         ]
@@ -90,7 +94,7 @@ class ModelRunner:
         Only the rank that samples needs logits; the others pass want_logits=False and get [0, vocab].
         """
         with torch.inference_mode():
-            plan = make_step_plan(batch, self.layout, self._dcp_rank).to(self._device)
+            plan = make_step_plan(batch, self.layout, self._dcp_rank, paged=self._paged).to(self._device)
             self.pool.write_tags(plan.write_rows, plan.tags)
             x = self._weights.embedding.index_select(0, plan.tokens).float()
             turns = self._rotary.turns(plan.rotary)
@@ -102,6 +106,19 @@ class ModelRunner:
         normed = rms_norm(x, (self.model.hidden,), eps=self.model.norm_eps)
         lm_head = self._weights.lm_head
         return linear(normed.to(lm_head.dtype), lm_head).float().cpu()
+
+    def _attention(self, config: EngineConfig, own_kv: Tensor) -> tuple[Attention, Merge]:
+        """What computes attention on this rank, and what merges it over the group.
+
+        Both backends weight what they reduce-scatter in torch: there is nothing to sum on one rank.
+        """
+        a2a = config.dcp_comm_backend is DcpCommBackend.A2A
+        if not self._paged:
+            torch_attention = TorchAttention(scale=self.model.softmax_scale, own_kv=own_kv)
+            return torch_attention, merge_a2a if a2a else merge_ag_rs
+        prepare_kernels(cuda=config.device is Device.CUDA)
+        attention = TritonAttention(scale=self.model.softmax_scale, page_size=config.page_size, own_kv=own_kv)
+        return attention, partial(merge_a2a, merge=merge_ranks) if a2a else merge_ag_rs
 
     def _held_kv_heads(self, q_heads: range, kv_heads: range) -> Tensor:
         """For each of these global query heads, where its KV head stands among those held here."""

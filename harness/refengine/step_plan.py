@@ -2,7 +2,8 @@
 
 A step writes the new tokens' KV, then reads. What to write and where is the same in both modes; DECODE reads
 the rows that this rank holds of each sequence, EXTEND gathers the prefixes of all sequences from the DCP
-group. Indices are clamped to allocated pages or the dummy row: a wrong length or owner (which only a fault
+group. Torch attention is told each row and who must not see it, paged attention just page tables and lengths.
+Indices are clamped to allocated pages or the dummy row: a wrong length or owner (which only a fault
 produces) then reads a wrong row, as it would on a GPU, instead of ending the process.
 """
 
@@ -64,6 +65,46 @@ class ExtendReads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PagedReads:
+    """This rank's tokens of each sequence: its page table [B, P], and how many there are, `lens` [B].
+
+    Token n of sequence b lies in row `table[b, n // page_size] * page_size + n % page_size`.
+    """
+
+    table: Tensor
+    lens: Tensor
+
+    def to(self, device: torch.device) -> PagedReads:
+        """The same on `device`; free where it is there already."""
+        return PagedReads(table=self.table.to(device), lens=self.lens.to(device))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedReads:
+    """Prefixes and new tokens of packed sequences; `send_rows` and `order` are those of `ExtendReads`.
+
+    Sequence s has new tokens `new_ends[s]` to `new_ends[s + 1]`, and prefix tokens likewise by `prefix_ends`;
+    `longest` is the most new tokens of one.
+    """
+
+    send_rows: Tensor
+    order: Tensor
+    new_ends: Tensor
+    prefix_ends: Tensor
+    longest: int
+
+    def to(self, device: torch.device) -> PackedReads:
+        """The same on `device`; free where it is there already."""
+        return PackedReads(
+            send_rows=self.send_rows.to(device),
+            order=self.order.to(device),
+            new_ends=self.new_ends.to(device),
+            prefix_ends=self.prefix_ends.to(device),
+            longest=self.longest,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
     """One step on one rank. T counts new tokens; `logit_tokens` index those whose logits are asked for.
 
@@ -75,7 +116,7 @@ class StepPlan:
     write_rows: Tensor
     tags: Tensor
     logit_tokens: Tensor
-    reads: DecodeReads | ExtendReads
+    reads: DecodeReads | ExtendReads | PagedReads | PackedReads
 
     def to(self, device: torch.device) -> StepPlan:
         """The same on `device`; free where it is there already."""
@@ -89,8 +130,11 @@ class StepPlan:
         )
 
 
-def make_step_plan(batch: Batch, layout: KVLayout, rank: int) -> StepPlan:
-    """Plan `batch` for DCP rank `rank`; it holds at least one chunk, and the pages cover each."""
+def make_step_plan(batch: Batch, layout: KVLayout, rank: int, *, paged: bool = False) -> StepPlan:
+    """Plan `batch` for DCP rank `rank`; it holds at least one chunk, and the pages cover each.
+
+    `paged` says for which attention: reads are `PagedReads` or `PackedReads`, else `DecodeReads` or `ExtendReads`.
+    """
     table = _page_table(batch)
     starts, counts, indices = torch.tensor(
         [(chunk.start, len(chunk.tokens), chunk.index) for chunk in batch.chunks]
@@ -99,11 +143,17 @@ def make_step_plan(batch: Batch, layout: KVLayout, rank: int) -> StepPlan:
     sequences, offsets = _ragged(counts)
     positions = starts[sequences] + offsets
     slots = _slots(layout, table, sequences, positions)
-    reads: DecodeReads | ExtendReads
+    reads: DecodeReads | ExtendReads | PagedReads | PackedReads
     if batch.mode is ForwardMode.DECODE:
-        reads = _decode_reads(layout, rank, table, starts + 1)
+        decode = _paged_reads if paged else _decode_reads
+        reads = decode(layout, rank, table, starts + 1)
     else:
-        reads = _extend_reads(layout, rank, table, starts, sequences=sequences, positions=positions)
+        send_rows, order = _prefix(layout, rank, table, starts)
+        if paged:
+            reads = _packed_reads(send_rows, order, starts=starts, counts=counts)
+        else:
+            hidden = _hidden(starts, sequences=sequences, positions=positions)
+            reads = ExtendReads(send_rows=send_rows, order=order, hidden=hidden)
     return StepPlan(
         tokens=tokens,
         rotary=rotary_positions(layout, positions, batch.mode),
@@ -159,20 +209,43 @@ def _decode_reads(layout: KVLayout, rank: int, table: Tensor, lengths: Tensor) -
     return DecodeReads(rows=physical_row(layout, slots), padding=nth >= lens[:, None])
 
 
-def _extend_reads(
-    layout: KVLayout, rank: int, table: Tensor, starts: Tensor, *, sequences: Tensor, positions: Tensor
-) -> ExtendReads:
+def _paged_reads(layout: KVLayout, rank: int, table: Tensor, lengths: Tensor) -> PagedReads:
+    lens = local_kv_len(layout, lengths, rank)
+    return PagedReads(table=table, lens=lens.clamp(0, table.shape[1] * layout.page_size))
+
+
+def _prefix(layout: KVLayout, rank: int, table: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows that this rank sends of all prefixes, and where each prefix token stands among those gathered."""
     # Rank 0 holds the most of any prefix, so its lengths give every rank the same number of rows to send.
     sent = torch.tensor([layout.local_len(start, 0) for start in starts.tolist()])
     send_sequences, nth = _ragged(sent)
     send_positions = shard_position(layout, nth, rank)
     send_rows = physical_row(layout, _slots(layout, table, send_sequences, send_positions))
+    sequences, positions = _ragged(starts)
+    return send_rows, prefix_order(layout, sent=sent, sequences=sequences, positions=positions)
+
+
+def _hidden(starts: Tensor, *, sequences: Tensor, positions: Tensor) -> Tensor:
     prefix_sequences, prefix_positions = _ragged(starts)
-    order = prefix_order(layout, sent=sent, sequences=prefix_sequences, positions=prefix_positions)
     key_sequences = torch.cat([prefix_sequences, sequences])
     key_positions = torch.cat([prefix_positions, positions])
     visible = (key_sequences == sequences[:, None]) & (key_positions <= positions[:, None])
-    return ExtendReads(send_rows=send_rows, order=order, hidden=~visible)
+    return ~visible
+
+
+def _packed_reads(send_rows: Tensor, order: Tensor, *, starts: Tensor, counts: Tensor) -> PackedReads:
+    return PackedReads(
+        send_rows=send_rows,
+        order=order,
+        new_ends=_ends(counts),
+        prefix_ends=_ends(starts),
+        longest=int(counts.max()),
+    )
+
+
+def _ends(counts: Tensor) -> Tensor:
+    """Where each of packed sequences ends, after a 0: so sequence s begins at ends[s]."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def _logit_tokens(batch: Batch, counts: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from harness.errors import UsageError
-from harness.refengine.config import StartMethod
+from harness.refengine.config import AttentionBackend, Device, StartMethod
 from harness.refengine.process import describe_end, die_with_parent, introduce
 from harness.refengine.wiring import Wiring
 
@@ -62,7 +62,11 @@ def _zygote(wiring: Wiring, *, faults: Sequence[str]) -> int:
     # Imported late, so that this process is tied to its parent before the second that torch takes.
     from harness.refengine.comm import create_plumbing
     from harness.refengine.rank import run_rank
+    from harness.refengine.triton_kernels.loading import prepare_kernels
 
+    if config.attention_backend is AttentionBackend.TRITON and config.start_method is StartMethod.FORK:
+        # Once for all ranks, and before anything else could import Triton another way.
+        prepare_kernels(cuda=config.device is Device.CUDA)
     plumbing = create_plumbing(config)
     # Out of the collector's sight: it would touch every object in every rank, and so copy shared pages.
     gc.collect()

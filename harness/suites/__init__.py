@@ -16,14 +16,20 @@ from harness.suites.check_params import (
     CheckParams,
     DecodeSanityParams,
     DrainedParams,
+    InterruptParams,
+    Moment,
     OwnProbe,
     ParityParams,
     RowsParams,
+    Side,
     SourcesParams,
+    TransferParams,
+    Victim,
 )
 from harness.suites.diagnose import describe
 from harness.suites.durations import parse_duration, show_duration
 from harness.suites.engine_args import ArgValue
+from harness.suites.extras import Extra, installed_extras
 from harness.suites.jobs import Job, SourceFile, expand, job_id
 from harness.suites.loader import check_catalogue, load_catalogue, load_suite
 from harness.suites.model import (
@@ -64,9 +70,12 @@ __all__ = [
     "DrainedParams",
     "EngineKind",
     "EngineSpec",
+    "Extra",
+    "InterruptParams",
     "Job",
     "MarkedDict",
     "MarkedList",
+    "Moment",
     "Needs",
     "OwnProbe",
     "ParallelSpec",
@@ -75,6 +84,7 @@ __all__ = [
     "ProfileName",
     "RouterSpec",
     "RowsParams",
+    "Side",
     "Skip",
     "SourceFile",
     "SourceSpec",
@@ -84,10 +94,13 @@ __all__ = [
     "SuiteFile",
     "SuitePoint",
     "Target",
+    "TransferParams",
+    "Victim",
     "check_catalogue",
     "describe",
     "expand",
     "idle_exclusions",
+    "installed_extras",
     "job_id",
     "json_schema",
     "load_catalogue",

@@ -7,6 +7,7 @@ and requests; bounds on logprobs are absolute differences in nats.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -15,12 +16,37 @@ from pydantic.types import Strict
 from harness.suites.fields import Bound, Count, Index, Model, Regex, Seconds, Share, Size, Sizes, Text
 
 
+class Side(StrEnum):
+    """The engines of a pair."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Victim(StrEnum):
+    """What of an engine is killed: its launcher, and so all of it; or one rank, the last."""
+
+    ENGINE = "engine"
+    RANK = "rank"
+
+
+class Moment(StrEnum):
+    """When: as soon as the engine has the requests, or once the first of them is being answered."""
+
+    HANDOVER = "handover"
+    ANSWERING = "answering"
+
+
 class CheckParams(Model):
     """Base of all check parameters."""
 
     settled_keys: ClassVar[tuple[str, ...]] = ("cpu", "gpu")
     # Whether the check has gates with false alarms, of which all such checks of a run share one allowance.
     gated: ClassVar[bool] = False
+    # Whether it looks at what a prefill engine hands to a decode engine, and so needs both.
+    of_pairs: ClassVar[bool] = False
+    # Whether it kills engines, and so runs only where a job has launched them.
+    kills: ClassVar[bool] = False
 
 
 class ActiveParams(CheckParams):
@@ -76,6 +102,35 @@ class RowsParams(CheckParams):
 class DrainedParams(CheckParams):
     """After all other checks, within `wait` seconds, no request is left and every KV row is free."""
 
+    wait: Seconds = 10.0
+
+
+class TransferParams(CheckParams):
+    """Each decode rank got exactly the prompt rows it owns, and no byte was sent twice; requests of `lengths`."""
+
+    of_pairs: ClassVar[bool] = True
+
+    lengths: Sizes = (1, 5, 64, 65)
+    max_new_tokens: Count = 64
+
+
+class InterruptParams(CheckParams):
+    """One engine of the pair, or one rank of it, is killed while requests run, once for each side, victim and moment.
+
+    Every one of `requests` has an answer or an error within `within` seconds of the kill; the other side is
+    drained within `wait` seconds; the side that is started again answers as before.
+    """
+
+    of_pairs: ClassVar[bool] = True
+    kills: ClassVar[bool] = True
+
+    sides: Annotated[tuple[Side, ...], Field(min_length=1)] = tuple(Side)
+    victims: Annotated[tuple[Victim, ...], Field(min_length=1)] = tuple(Victim)
+    moments: Annotated[tuple[Moment, ...], Field(min_length=1)] = tuple(Moment)
+    requests: Annotated[int, Strict(), Field(ge=2, le=64)] = 4
+    prompt_len: Count = 256
+    max_new_tokens: Count = 128
+    within: Seconds = 60.0
     wait: Seconds = 10.0
 
 
@@ -147,7 +202,9 @@ CHECK_PARAMS: dict[str, type[CheckParams]] = {
     "capacity": CapacityParams,
     "caps": CapsParams,
     "rows": RowsParams,
+    "transfer": TransferParams,
     "drained": DrainedParams,
+    "interrupt": InterruptParams,
     "accuracy": AccuracyParams,
     "decode_sanity": DecodeSanityParams,
 }

@@ -39,6 +39,7 @@ class Job:
 
     `engine` is None for suites of plain tests and for PD pairs, which have `prefill` and `decode`; `baseline`
     is the same launch in the baseline's layout (of `decode` for a pair). `skip` is set only while it holds.
+    `faults` are those that its tests can plant; what an engine can, its arguments say.
     `target` is what its tests look at, one of the suite's `targets` unless the user asked for another. A suite
     with `source_tests` has one job for each `source_file` once a source is known (`source_jobs`).
     """
@@ -56,6 +57,7 @@ class Job:
     baseline: EngineSpec | None
     checks: tuple[CheckSpec, ...]
     tests: tuple[Path, ...]
+    faults: tuple[str, ...] = ()
     tags: tuple[str, ...]
     skip: Skip | None
     prefill: EngineSpec | None = None
@@ -121,6 +123,7 @@ def _job(
         baseline=_baseline(point, how),
         checks=point.checks[profile],
         tests=point.tests,
+        faults=file.faults,
         tags=file.tags,
         skip=file.skip if file.skip and day <= file.skip.until else None,
         prefill=how.prefill,
@@ -135,7 +138,6 @@ def _job(
 
 
 def _baseline(point: SuitePoint, profile: Profile) -> EngineSpec | None:
-    tested = profile.engine or profile.decode
-    if tested is None or point.file.baseline is None:
+    if profile.tested is None or point.file.baseline is None:
         return None
-    return tested.with_parallel(**point.file.baseline.parallel.changes())
+    return profile.tested.with_parallel(**point.file.baseline.parallel.changes())

@@ -19,10 +19,11 @@ from harness.suites.catalogue_files import suite_files, suite_name
 from harness.suites.check_list import read_checks
 from harness.suites.diagnose import source_errors
 from harness.suites.extends import load_extended
+from harness.suites.findings import Finding
 from harness.suites.matrix import Point, read_matrix, substitute, unused
 from harness.suites.model import SuiteFile
 from harness.suites.pytest_files import find_tests
-from harness.suites.rules import Finding, check_parts, check_suite
+from harness.suites.rules import check_parts, check_suite
 from harness.suites.suite import Catalogue, Suite, SuitePoint
 from harness.suites.wording import dotted
 from harness.suites.yaml_marks import MarkedDict, mark_at

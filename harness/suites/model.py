@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from harness.suites.extras import Extra
 from harness.suites.fields import Args, Day, Env, Flag, Model, Seconds, Size, Slug, SourcePath, Text
 from harness.suites.targets import Target, default_targets
 from harness.topology import ParallelConfig
@@ -120,11 +121,12 @@ class RouterSpec(Model):
 
 
 class Needs(Model):
-    """What a job occupies: slots of the cpu pool, or `count` devices of one GPU kind."""
+    """What a job occupies: slots of the cpu pool, or `count` devices of one GPU kind; and what must be installed."""
 
     cpu: Size | None = None
     gpu: Slug | None = None
     count: Size | None = None
+    extras: tuple[Extra, ...] = ()
 
 
 class Profile(Model):
@@ -143,6 +145,11 @@ class Profile(Model):
         """The declared engines by key: `engine`, or `prefill` and `decode`."""
         parts = {"engine": self.engine, "prefill": self.prefill, "decode": self.decode}
         return {key: part for key, part in parts.items() if part is not None}
+
+    @property
+    def tested(self) -> EngineSpec | None:
+        """What a baseline is another layout of: the engine, or of a pair the one that answers."""
+        return self.engine or self.decode
 
     @property
     def launch_timeout(self) -> float:
@@ -207,6 +214,8 @@ class SuiteFile(Model):
     baseline: Baseline | None = None
     checks: tuple[Any, ...] = ()
     tests: tuple[Text, ...] = ()
+    # Ids of faults that its tests plant where they are asked to.
+    faults: tuple[Slug, ...] = ()
     source_tests: SourceTests | None = None
     skip: Skip | None = None
 

@@ -71,11 +71,28 @@ REFERENCE_ARGS: Mapping[str, ArgKind] = {
 }
 
 
+# Those of the router before a pair of reference engines (`harness engine route`).
+ROUTER_ARGS: Mapping[str, ArgKind] = {
+    "request-timeout": ArgKind(type=float),
+    "attempts": _SIZE,
+    "wait-ready": ArgKind(type=float),
+}
+
+
 def check_reference_arg(name: str, value: ArgValue) -> None:
     """Raises ValueError for an argument that the reference engine does not have, or a value it does not take."""
-    if name not in REFERENCE_ARGS:
-        raise ValueError(f"the reference engine has no argument {name!r}{suggest(name, REFERENCE_ARGS)}")
-    kind = REFERENCE_ARGS[name]
+    _check(name, value, known=REFERENCE_ARGS, whose="the reference engine")
+
+
+def check_router_arg(name: str, value: ArgValue) -> None:
+    """The same of the router."""
+    _check(name, value, known=ROUTER_ARGS, whose="the router")
+
+
+def _check(name: str, value: ArgValue, *, known: Mapping[str, ArgKind], whose: str) -> None:
+    if name not in known:
+        raise ValueError(f"{whose} has no argument {name!r}{suggest(name, known)}")
+    kind = known[name]
     if not kind.admits(value):
         raise ValueError(f"{show(value)} is not allowed here; allowed: {kind.allowed}")
 

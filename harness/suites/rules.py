@@ -7,11 +7,11 @@ suite; the loader turns them into `SourceError`s, all of them at once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from harness.errors import TopologyError
 from harness.suites.durations import show_duration
 from harness.suites.engine_args import ArgValue
+from harness.suites.findings import Finding, below
 from harness.suites.model import (
     EngineKind,
     EngineSpec,
@@ -22,6 +22,7 @@ from harness.suites.model import (
     SourceSpec,
     SuiteFile,
 )
+from harness.suites.pair_rules import check_pair, check_pair_checks
 from harness.suites.reference_args import (
     REFERENCE_ARGS,
     REFERENCE_INTERLEAVE,
@@ -34,15 +35,6 @@ from harness.suites.yaml_marks import MarkedDict
 from harness.topology import KVLayout, Platform, require_platform
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One broken rule: the place of the value to change, and why."""
-
-    location: Location
-    message: str
-    on_key: bool = False
-
-
 def check_suite(suite: SuiteFile) -> Iterator[Finding]:
     """Every broken rule of a suite whose shapes are right."""
     profiles = suite.profiles.by_name()
@@ -51,10 +43,16 @@ def check_suite(suite: SuiteFile) -> Iterator[Finding]:
     if not suite.checks and not suite.tests and not suite.source_tests:
         yield Finding((), "there is nothing to run; allowed: checks, tests or both, or source_tests")
     for name, profile in profiles.items():
-        yield from _below(("profiles", name.value), _check_profile(name, profile, checks=bool(suite.checks)))
+        yield from below(("profiles", name.value), _check_profile(name, profile, checks=bool(suite.checks)))
     if suite.baseline:
         yield from _check_baseline(suite, profiles)
     yield from _check_targets(suite)
+    if suite.faults and not suite.tests:
+        message = (
+            "stands in a suite without tests, and engines take every fault anyway; allowed: beside tests"
+        )
+        yield Finding(("faults",), message, on_key=True)
+    yield from check_pair_checks(suite)
     if suite.source_tests:
         yield from _check_source_tests(suite)
 
@@ -106,14 +104,14 @@ def check_parts(tree: MarkedDict, wrong: Collection[Location]) -> Iterator[Findi
         profile = ("profiles", name.value)
         if right(*profile):
             model = Profile.model_validate(_get(tree, profile))
-            yield from _below(profile, _check_profile(name, model, checks=bool(tree.get("checks"))))
+            yield from below(profile, _check_profile(name, model, checks=bool(tree.get("checks"))))
             continue
         for engine in ((*profile, key) for key in ("engine", "prefill", "decode")):
             if right(*engine):
-                yield from _below(engine, _check_engine(EngineSpec.model_validate(_get(tree, engine)), name))
+                yield from below(engine, _check_engine(EngineSpec.model_validate(_get(tree, engine)), name))
             elif right(*engine, "parallel"):
                 layout = ParallelSpec.model_validate(_get(tree, (*engine, "parallel")))
-                yield from _below(engine, _check_layout(layout))
+                yield from below(engine, _check_layout(layout))
 
 
 def _get(tree: MarkedDict, location: Iterable[str]) -> object:
@@ -123,15 +121,10 @@ def _get(tree: MarkedDict, location: Iterable[str]) -> object:
     return node
 
 
-def _below(prefix: Location, findings: Iterable[Finding]) -> Iterator[Finding]:
-    for found in findings:
-        yield Finding((*prefix, *found.location), found.message, found.on_key)
-
-
 def _check_profile(name: ProfileName, profile: Profile, *, checks: bool) -> Iterator[Finding]:
     yield from _check_shape(profile, needs_engine=checks)
     for key, engine in profile.engines.items():
-        yield from _below((key,), _check_engine(engine, name))
+        yield from below((key,), _check_engine(engine, name))
     yield from _check_needs(name, profile)
     yield from _check_deadlines(profile)
 
@@ -148,14 +141,7 @@ def _check_shape(profile: Profile, *, needs_engine: bool) -> Iterator[Finding]:
     elif needs_engine and not profile.engines:
         yield Finding((), "has checks but no engine; allowed: engine, or prefill and decode")
     if profile.prefill and profile.decode:
-        yield from _check_pair(profile.prefill, profile.decode)
-
-
-def _check_pair(prefill: EngineSpec, decode: EngineSpec) -> Iterator[Finding]:
-    before, after = prefill.parallel.dcp, decode.parallel.dcp
-    if before not in (1, after):
-        message = f"dcp {before} cannot hand its KV to a decode engine of dcp {after}; allowed: 1 or {after}"
-        yield Finding(("prefill", "parallel", "dcp"), message)
+        yield from check_pair(profile.prefill, profile.decode, profile.router)
 
 
 def _check_layout(parallel: ParallelSpec) -> Iterator[Finding]:
@@ -265,8 +251,8 @@ def _check_baseline(suite: SuiteFile, profiles: dict[ProfileName, Profile]) -> I
         yield Finding(("baseline", "parallel"), "changes nothing; allowed: sizes such as dcp: 1")
         return
     for name, profile in profiles.items():
-        for engine in profile.engines.values():
-            yield from _check_baseline_of(engine, changes, profile.needs, name)
+        if profile.tested is not None:
+            yield from _check_baseline_of(profile.tested, changes, profile.needs, name)
 
 
 def _check_baseline_of(

@@ -31,6 +31,7 @@ from harness.topology.reads import EarlyRead, Phase, Read, early_reads, record_r
 from harness.topology.shim import InjectedGroup, InjectedWorker, inject
 from harness.topology.sources import Divergence, Role, compare_states, verify_sources
 from harness.topology.state import ParallelState
+from harness.topology.step_lens import Step, StepBuffers, StepLens, step_lens
 
 __all__ = [
     "Axis",
@@ -49,6 +50,9 @@ __all__ = [
     "Platform",
     "Read",
     "Role",
+    "Step",
+    "StepBuffers",
+    "StepLens",
     "all_groups",
     "check_groups",
     "compare_states",
@@ -68,6 +72,7 @@ __all__ = [
     "require_platform",
     "row_bytes",
     "rows_for_budget",
+    "step_lens",
     "tp_groups",
     "uninstall_parallel",
     "verify_sources",

@@ -32,6 +32,8 @@ class FakeEngine:
     backend: str = "ag_rs"
     faults: frozenset[str] = frozenset()
     model: str = "a/chat-model"
+    # What every running request has been answered so far.
+    generated: tuple[int, ...] = ()
     collectives: int = 0
     bursts: int = 0
     flights: dict[str, GenerateRequest] = field(default_factory=dict)
@@ -190,8 +192,8 @@ class FakeEngine:
             InFlight(
                 rid=rid,
                 index=index,
-                tokens=request.input_ids,
-                kv_len=len(request.input_ids),
+                tokens=(*request.input_ids, *self.generated),
+                kv_len=len(request.input_ids) + len(self.generated),
                 pages=(1 + 9 * index, 3 + 9 * index, 2 + 9 * index),
             )
             for index, (rid, request) in enumerate(sorted(self.flights.items()))

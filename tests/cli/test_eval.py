@@ -6,17 +6,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 from command_line import ROOT, harness
 
 
 @contextmanager
-def serving(*args: str) -> Iterator[str]:
-    """The URL of a reference engine, started as a user starts it."""
+def running(*args: str) -> Iterator[str]:
+    """The URL of a server of ours, started as a user starts it."""
     with subprocess.Popen(
-        [sys.executable, "-m", "harness", "engine", "serve", *args],
+        [sys.executable, "-m", "harness", "engine", *args],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -26,6 +26,11 @@ def serving(*args: str) -> Iterator[str]:
             yield engine.stdout.readline().split()[1]
         finally:
             engine.terminate()
+
+
+def serving(*args: str) -> AbstractContextManager[str]:
+    """The URL of a reference engine."""
+    return running("serve", *args)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +94,29 @@ def test_a_state_that_was_built_too_early_is_told_with_its_place_in_the_code() -
     assert "rank 3: attn_dcp_rank: ps 0, live 3: a rank writing its neighbour's rows" in told
     assert "ps_early.py:" in told
     assert "read attn_dcp_size before init: 1 then, 4 later" in told
+
+
+def test_a_pair_is_looked_at_through_its_router() -> None:
+    with ExitStack() as stack:
+        prefill = stack.enter_context(serving("--disaggregation-mode", "prefill"))
+        decode = stack.enter_context(serving("--tp", "2", "--dcp", "2", "--disaggregation-mode", "decode"))
+        router = stack.enter_context(running("route", "--prefill", prefill, "--decode", decode))
+        transfer = harness("eval", "transfer", "--url", router, "-p", "lengths=[1, 9, 300]", "--json")
+        drained = harness("eval", "drained", "--url", router)
+        alone = harness("eval", "transfer", "--url", decode)
+    assert transfer.code == 0, transfer.told
+    assert json.loads(transfer.out)["figures"]["rows_owned"] == 310
+    assert drained.code == 0, drained.told
+    assert "KV rows of both sides free" in drained.out
+    assert alone.code == 3
+    assert "transfer unproven: no pair of engines is told of here: ask the router" in alone.out
+
+
+def test_no_engine_of_somebody_else_is_killed(urls: tuple[str, str, str]) -> None:
+    done = harness("eval", "interrupt", "--url", urls[0])
+    assert done.code == 2
+    assert "check interrupt kills the engines it runs on; allowed: in a suite" in done.err
+    assert harness("eval", "active", "--url", urls[0], "-p", "dcp=2").code == 0
 
 
 def test_a_baseline_that_is_none_is_refused(urls: tuple[str, str, str]) -> None:

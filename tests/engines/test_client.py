@@ -93,13 +93,44 @@ def test_a_stream_counts_tokens() -> None:
         assert list(EngineClient(url).stream(REQUEST, rid="a")) == [1, 2]
 
 
+def test_an_error_in_a_stream_is_a_refusal_in_the_servers_words() -> None:
+    said = b'data: {"error": {"message": "the prefill engine has gone", "type": "HandoverError", "code": 502}}\n\n'
+    with serving(always(200, said + b"data: [DONE]\n\n")) as url:
+        with pytest.raises(RequestRefusedError, match="the prefill engine has gone") as caught:
+            list(EngineClient(url).stream(REQUEST, rid="a"))
+    assert caught.value.status == 502
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b'data: {"meta_info": {"completion_tokens": 1}}\n\n', "broke a stream off"),
+        (b"", "broke a stream off"),
+        (b'data: {"text": "x"}\n\ndata: [DONE]\n\n', "without its count of tokens"),
+    ],
+)
+def test_a_stream_that_is_broken_off_or_says_nothing_is_an_error(raw: bytes, words: str) -> None:
+    with serving(always(200, raw)) as url, pytest.raises(EngineError, match=words):
+        list(EngineClient(url).stream(REQUEST, rid="a"))
+
+
+def test_a_client_beside_another_shares_its_deadline_and_what_it_knows() -> None:
+    with serving(lambda path, body: None) as url:
+        client = EngineClient("http://router.invalid", why_dead=lambda: "the decode engine died")
+        with pytest.raises(EngineDiedError, match="the decode engine died"):
+            client.beside(url).server_info()
+        with client.deadline("check transfer", 0.0), pytest.raises(DeadlineError, match="check transfer"):
+            client.beside(url).server_info()
+
+
 def test_a_dropped_connection_asks_what_died() -> None:
     with serving(lambda path, body: None) as url, pytest.raises(EngineDiedError, match="rank 3 was killed"):
         EngineClient(url, why_dead=lambda: "rank 3 was killed").server_info()
 
 
-def test_a_front_that_outlives_its_rank_asks_what_died() -> None:
-    with serving(always(503, {"error": {"message": "rank 1 has ended"}})) as url:
+@pytest.mark.parametrize("status", [502, 503])
+def test_a_front_that_outlives_its_rank_asks_what_died(status: int) -> None:
+    with serving(always(status, {"error": {"message": "rank 1 has ended"}})) as url:
         with pytest.raises(EngineDiedError, match="killed by SIGKILL"):
             EngineClient(url, why_dead=lambda: "rank 1 was killed by SIGKILL").health()
         with pytest.raises(RequestRefusedError, match="rank 1 has ended"):

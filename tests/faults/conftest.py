@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from harness.refengine import attention, layout_seams, seams, step_plan, worker_state
+from harness.refengine.transfer import packing
+from harness.refengine.triton_kernels import backend, calls
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "refengine"))
 
 # What stands behind the seams before any test plants a fault; importing these modules registers them all.
-assert attention and layout_seams and step_plan and worker_state
+assert attention and layout_seams and step_plan and worker_state and packing
+assert backend and calls
 HEALTHY = dict(seams._IMPLEMENTATIONS)
 
 

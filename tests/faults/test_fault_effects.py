@@ -11,7 +11,7 @@ import pytest
 import torch
 from engine_driver import worst_gap
 
-from harness.faults import FAULTS, get_fault
+from harness.faults import FAULTS, Reach, get_fault
 from harness.refengine.config import DcpCommBackend, EngineConfig
 
 pytestmark = pytest.mark.usefixtures("healthy_afterwards")
@@ -23,6 +23,9 @@ VISIBLE = 5e-3
 
 # On both sides of a shard of dcp 4 and 8, of a page and of a widened page.
 LENGTHS = [*range(1, 10), 63, 64, 65]
+
+# Engines of pairs and of Triton kernels have tests of their own.
+ONE_ENGINE = [fault.id for fault in FAULTS.values() if fault.reach is Reach.ENGINE]
 
 # Rows in other places, all numbers as they were.
 ONLY_ROWS = {"owner-rotated", "owner-page", "free-partial"}
@@ -57,7 +60,7 @@ def test_without_a_fault_nothing_moves(tp: int, dcp: int, merge: DcpCommBackend)
 
 
 @pytest.mark.parametrize(("tp", "dcp", "merge"), [(4, 4, AG_RS), (8, 8, A2A)])
-@pytest.mark.parametrize("fault_id", FAULTS)
+@pytest.mark.parametrize("fault_id", ONE_ENGINE)
 def test_a_fault_shows_in_a_batch_of_all_lengths(
     fault_id: str, tp: int, dcp: int, merge: DcpCommBackend
 ) -> None:
@@ -74,7 +77,7 @@ def test_two_groups_in_one_tp_group(fault_id: str) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 65])
-@pytest.mark.parametrize("fault_id", FAULTS)
+@pytest.mark.parametrize("fault_id", ONE_ENGINE)
 def test_a_fault_shows_in_a_single_request(fault_id: str, length: int) -> None:
     get_fault(fault_id).install()
     everywhere = ONLY_ROWS | ALIGNED_HIDES | NEVER_EARLY | ALONE_HIDES
@@ -82,7 +85,7 @@ def test_a_fault_shows_in_a_single_request(fault_id: str, length: int) -> None:
     judge(worst_gap(config(4, 4), [length]), hidden=hidden)
 
 
-@pytest.mark.parametrize("fault_id", FAULTS)
+@pytest.mark.parametrize("fault_id", ONE_ENGINE)
 def test_chunks_and_stripes_that_align_with_nothing(fault_id: str) -> None:
     """Wrong rows and owners outside the group stay within the pool's pages."""
     get_fault(fault_id).install()
@@ -90,7 +93,7 @@ def test_chunks_and_stripes_that_align_with_nothing(fault_id: str) -> None:
     judge(worst_gap(odd, LENGTHS), hidden=fault_id in ONLY_ROWS | PAGES_HIDE | NEVER_EARLY)
 
 
-@pytest.mark.parametrize("fault_id", FAULTS)
+@pytest.mark.parametrize("fault_id", ONE_ENGINE)
 def test_at_dcp_1_no_fault_ends_the_engine(fault_id: str) -> None:
     get_fault(fault_id).install()
     assert worst_gap(config(2, 1, chunked_prefill_size=8), [1, 9, 65]) < torch.inf

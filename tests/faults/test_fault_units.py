@@ -24,12 +24,20 @@ from harness.refengine.layout_seams import (
     token_owner,
 )
 from harness.refengine.step_plan import ExtendReads, make_step_plan
+from harness.refengine.transfer.packing import (
+    destination_rows,
+    expected_positions,
+    pack_rows,
+    source_rows,
+    transfer_positions,
+)
 from harness.topology import KVLayout
 
 pytestmark = pytest.mark.usefixtures("healthy_afterwards")
 
 SCALE = 0.7
 FOUR = KVLayout(dcp_size=4, page_size=4)
+ONE = KVLayout(dcp_size=1, page_size=4)
 
 
 class Shard:
@@ -271,3 +279,61 @@ def test_kv_head_tp_gives_ranks_of_a_group_different_heads() -> None:
     assert stored() == [range(2)] * 4
     get_fault("kv-head-tp").install()
     assert stored() == [range(1), range(1), range(1, 2), range(1, 2)]
+
+
+def sent(start: int, stop: int, *, source: KVLayout = ONE) -> list[list[int]]:
+    """Positions that each of four DCP ranks is sent of a chunk, by source rank 0 of dcp 1 or its own of dcp 4."""
+    return [
+        transfer_positions(
+            source,
+            FOUR,
+            start=start,
+            stop=stop,
+            source_dcp_rank=rank % source.dcp_size,
+            destination_dcp_rank=rank,
+        ).tolist()
+        for rank in range(4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault_id", "positions"),
+    [
+        (None, [[4, 8, 12], [5, 9, 13], [6, 10], [7, 11]]),
+        # Rank 1 keeps what rank 2 has nothing for.
+        ("pd-swap", [[4, 8, 12], [6, 10, 13], [5, 9], [7, 11]]),
+        ("pd-contiguous", [[4, 5, 6], [7, 8, 9], [10, 11], [12, 13]]),
+    ],
+)
+def test_faults_of_who_is_sent_what(fault_id: str | None, positions: list[list[int]]) -> None:
+    """Nothing is lost or doubled, and each rank gets as many as it awaits; what it awaits is not touched."""
+    if fault_id:
+        get_fault(fault_id).install()
+    assert sent(4, 14) == positions
+    assert sent(4, 6) == [[4], [5], [], []]
+    awaited = expected_positions(ONE, FOUR, length=9, source_dcp_rank=0, destination_dcp_rank=1)
+    assert awaited.tolist() == [1, 5]
+
+
+@pytest.mark.parametrize("fault_id", ["pd-swap", "pd-contiguous"])
+def test_where_nothing_is_dealt_out_nothing_changes(fault_id: str) -> None:
+    healthy = sent(0, 14, source=FOUR)
+    get_fault(fault_id).install()
+    assert sent(0, 14, source=FOUR) == healthy
+
+
+def test_pd_lost_page_reads_the_dummy_for_the_last_page() -> None:
+    positions = torch.tensor([0, 3, 7, 8, 9])
+    assert source_rows(ONE, (5, 2, 7), positions).tolist() == [20, 23, 11, 28, 29]
+    get_fault("pd-lost-page").install()
+    assert source_rows(ONE, (5, 2, 7), positions).tolist() == [20, 23, 11, 0, 0]
+    assert destination_rows(ONE, (5, 2, 7), positions).tolist() == [20, 23, 11, 28, 29]
+
+
+def test_pd_shift_reads_the_row_behind() -> None:
+    pool = KVPool(layout=ONE, rows=8, num_layers=1, kv_heads=1, head_dim=2, dtype=torch.float32, poison=9.0)
+    pool.tags[:, 1] = torch.arange(12)
+    rows = torch.tensor([4, 7, 11])
+    assert pack_rows(pool, rows, range(1)).positions.tolist() == [4, 7, 11]
+    get_fault("pd-shift").install()
+    assert pack_rows(pool, rows, range(1)).positions.tolist() == [5, 8, 11]

@@ -136,6 +136,18 @@ def test_refusals_are_sentences(make_job: MakeJob, here: dict[str, ReadyPool]) -
     )
 
 
+def test_a_pair_runs_where_both_of_its_kinds_can_be_launched(
+    make_job: MakeJob, here: dict[str, ReadyPool]
+) -> None:
+    ours, theirs = (
+        EngineSpec.model_validate({"kind": kind, "model": "m"}) for kind in ("reference", "sglang")
+    )
+    assert why(make_job("a", cpu=2, kind=None, prefill=ours, decode=ours), here) is None
+    assert why(make_job("a", cpu=2, kind=None, prefill=theirs, decode=theirs), here) == (
+        "engine kind sglang cannot be launched by this release"
+    )
+
+
 def test_every_reason_is_told(make_job: MakeJob, here: dict[str, ReadyPool]) -> None:
     params = ActiveParams(dcp=4)
     checks = (CheckSpec(name="active", params=params), CheckSpec(name="accuracy", params=params))
@@ -143,7 +155,6 @@ def test_every_reason_is_told(make_job: MakeJob, here: dict[str, ReadyPool]) -> 
     job = make_job("a", cpu=9, kind=None, checks=checks, decode=engine, prefill=engine)
     assert why(job, here) == (
         "needs 9 cpu slots, pool cpu has 2; "
-        "a pair of prefill and decode engines cannot be launched by this release; "
         "engine kind vllm cannot be launched by this release; "
         "check accuracy is not implemented by this release"
     )

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from suite_runs import BASELINE, command, environment, run_pytest, tiny_suite
+from suite_runs import BASELINE, ROOT, command, environment, run_pytest, tiny_suite
 
 ALL = (
     "[active: {dcp: 2}, parity: {lengths: [1, 2, 9], max_new_tokens: 4}, batch: {sizes: [2, 2, 5]}, "
@@ -155,6 +155,21 @@ def test_a_target_that_the_suite_has_not_is_refused(tmp_path: Path) -> None:
         done = run_pytest(folder / "says.yaml", "--harness-target", given, cwd=tmp_path)
         assert done.code != 0
         assert says in done.out
+
+
+def test_a_missing_extra_is_told_before_anything_is_imported(tmp_path: Path) -> None:
+    """Modules can be kept from being found by a path entry of their own: an import would say otherwise."""
+    file = tiny_suite(tmp_path, checks="[drained: {}]")
+    file.write_text(file.read_text().replace("{cpu: 1}", "{cpu: 1, extras: [nixl]}"))
+    hide = tmp_path / "hide"
+    hide.mkdir()
+    (hide / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfound = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'nixl_cu12' else found(name, *more)\n"
+    )
+    done = run_pytest(file, cwd=tmp_path, PYTHONPATH=f"{hide}{os.pathsep}{ROOT}")
+    assert done.code != 0
+    assert "tiny needs the extra [nixl]: pip install 'harness[nixl]'" in done.out
 
 
 def test_the_engines_own_tests_are_no_items_of_the_suite_file(tmp_path: Path) -> None:

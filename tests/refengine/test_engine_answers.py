@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_process import RunningEngine, generate_body, running
+from row_oracle import expected_rows
 
 from harness.refengine.config import CommBackend, DcpCommBackend, EngineConfig, StartMethod
 
@@ -88,26 +88,6 @@ def test_other_ways_to_start_and_to_talk_answer_alike(
 ) -> None:
     with running(config, directory=tmp_path) as engine:
         assert_same(engine.generate(prompts()[:12], max_new_tokens=6), unsharded[:12])
-
-
-def owners(length: int, *, dcp: int, interleave: int) -> list[int]:
-    """Who holds each position, dealt out one after the other."""
-    deal = (rank for rank in cycle(range(dcp)) for _ in range(interleave))
-    return list(islice(deal, length))
-
-
-def expected_rows(dump: Any, *, rank: int) -> dict[int, list[int]]:
-    """Brute force: deal each request's tokens out; each owner fills the rows of the page table in order."""
-    dcp, page_size, interleave = dump["dcp_size"], dump["page_size"], dump["interleave"]
-    rows: dict[int, list[int]] = {}
-    for request in dump["requests"]:
-        free = iter(
-            row for page in request["pages"] for row in range(page * page_size, (page + 1) * page_size)
-        )
-        for position, owner in enumerate(owners(request["kv_len"], dcp=dcp, interleave=interleave)):
-            if owner == rank:
-                rows[next(free)] = [request["index"], position, request["tokens"][position]]
-    return rows
 
 
 def stream_prefixes(engine: RunningEngine, number: int, *, length: int) -> None:

@@ -11,11 +11,15 @@ from harness.refengine.config import CommBackend, EngineConfig, StartMethod
 from harness.refengine.frames import FrameDecoder, encode_frame
 from harness.refengine.requests import (
     Abort,
+    Begin,
+    Bound,
     Control,
     GenerateRequest,
+    Handover,
     Message,
     Query,
     QueryKind,
+    Release,
     message_from_dict,
     message_to_dict,
 )
@@ -25,7 +29,14 @@ MESSAGES: list[Message] = [
     GenerateRequest(
         rid="é\n", tokens=(256, 0, 7), max_new_tokens=3, temperature=0.5, seed=2**62, logprob_start=1
     ),
-    Abort(rid="x"),
+    GenerateRequest(rid="p", tokens=(1,), max_new_tokens=3, handover=Handover(room=2**63 - 1)),
+    GenerateRequest(
+        rid="d", tokens=(1,), max_new_tokens=3, handover=Handover(room=0, peer={"host": "h", "ports": [1]})
+    ),
+    Abort(rid="x", why="its client has gone"),
+    Bound(rid="x"),
+    Release(rid="x"),
+    Begin(rid="x", first={"token": 3, "logprob": float("-inf"), "top": [[-1.0, 2]]}),
     Query(id=4, kind=QueryKind.ROWS),
 ]
 
@@ -50,7 +61,7 @@ def test_a_length_out_of_bounds_is_told_instead_of_waited_for() -> None:
         FrameDecoder().feed(b"\xff\xff\xff\xff")
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", MESSAGES, ids=str)
 def test_messages_come_back(message: Message) -> None:
     assert message_from_dict(message_to_dict(message)) == message
 

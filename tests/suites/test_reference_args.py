@@ -9,9 +9,16 @@ from enum import StrEnum
 import pytest
 
 from harness.cli.engine import serve
+from harness.cli.route import route
 from harness.refengine.config import DTYPES, EngineConfig
 from harness.suites import parse_reference_arg
-from harness.suites.reference_args import REFERENCE_ARGS, REFERENCE_INTERLEAVE, REFERENCE_PAGE_SIZE
+from harness.suites.pair_rules import ALIKE
+from harness.suites.reference_args import (
+    REFERENCE_ARGS,
+    REFERENCE_INTERLEAVE,
+    REFERENCE_PAGE_SIZE,
+    ROUTER_ARGS,
+)
 
 # Set by keys of the suite, leased, or the launcher's own.
 OWNED = {"tp", "dcp", "model", "host", "port", "nonce", "fault", "ready-file", "disaggregation-mode"}
@@ -34,6 +41,17 @@ def test_names_and_types_are_those_of_engine_serve() -> None:
 def test_defaults_are_those_of_the_engine() -> None:
     config = EngineConfig()
     assert (config.page_size, config.interleave) == (REFERENCE_PAGE_SIZE, REFERENCE_INTERLEAVE)
+    assert {name: getattr(config, name.replace("-", "_")) for name in ALIKE} == ALIKE
+
+
+def test_names_and_types_are_those_of_engine_route() -> None:
+    """Addresses are leased, and nonce and ready file are the launcher's own."""
+    hints = typing.get_type_hints(route)
+    owned = {"prefill", "decode", "host", "port", "nonce", "ready-file"}
+    has = {name.replace("_", "-"): hints[name] for name in inspect.signature(route).parameters}
+    assert {name: kind.type for name, kind in ROUTER_ARGS.items()} == {
+        name: hint for name, hint in has.items() if name not in owned
+    }
 
 
 @pytest.mark.parametrize(

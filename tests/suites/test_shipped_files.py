@@ -80,6 +80,23 @@ def test_a_page_and_every_shard_boundary_lie_inside_the_parity_lengths() -> None
             assert {boundary - 1, boundary, boundary + 1} <= set(parity.lengths)
 
 
+def test_the_pair_suite_hands_over_from_dcp_1_to_dcp_4_in_both_profiles() -> None:
+    """At lengths on both sides of pages, chunks and shards."""
+    suite = load_suite(SUITES / "dcp/pd_dcp4.yaml", root=SUITES)
+    for profile, tp in ((ProfileName.CPU, 2), (ProfileName.GPU, 4)):
+        (job,) = expand(suite, profile)
+        assert job.prefill and job.decode and job.baseline
+        assert (job.prefill.parallel.tp, job.prefill.parallel.dcp) == (tp, 1)
+        assert (job.decode.parallel.tp, job.decode.parallel.dcp) == (4, 4)
+        assert job.baseline == job.decode.with_parallel(dcp=1)
+        assert [check.name for check in job.checks][-3:] == ["transfer", "drained", "interrupt"]
+    (cpu,) = expand(suite, ProfileName.CPU)
+    (parity,) = [check.params for check in cpu.checks if isinstance(check.params, ParityParams)]
+    assert cpu.prefill is not None
+    for boundary in (16 * 4, cpu.prefill.args["chunked-prefill-size"], 4 * 256):
+        assert {boundary - 1, boundary, boundary + 1} <= set(parity.lengths)
+
+
 def test_shipped_suites_name_only_pools_that_exist() -> None:
     pools = yaml.safe_load((REPOSITORY / "configs/pools.yaml").read_text())["pools"]
     assert {name: pool["executor"] for name, pool in pools.items()} == {

@@ -227,6 +227,7 @@ def test_dp_attention_shares_the_ranks(tmp_path: Path) -> None:
     [
         ("parallel: {tp: 4}}", "parallel: {tp: 4, dcp: 2}}",
          "dcp 2 cannot hand its KV to a decode engine of dcp 4; allowed: 1 or 4"),
+        ("prefill: {kind: sglang", "prefill: {kind: vllm", "'vllm' cannot hand its KV to 'sglang'"),
         ("count: 8", "count: 4", "4 devices cannot hold 8 ranks (tp × pp × dp: 4 × 1 × 1 + 4 × 1 × 1)"),
         ("    decode: {kind: sglang, model: m, parallel: {tp: 4, dcp: 4}}\n", "",
          "prefill and decode come together"),
@@ -237,6 +238,59 @@ def test_dp_attention_shares_the_ranks(tmp_path: Path) -> None:
 def test_pairs(tmp_path: Path, old: str, new: str, says: str) -> None:
     assert errors_of(tmp_path, PAIR) == []
     assert says in "\n".join(str(error) for error in errors_of(tmp_path, PAIR.replace(old, new)))
+
+
+OWN_PAIR = """\
+summary: a pair of our own
+profiles:
+  cpu:
+    needs: {cpu: 2}
+    estimate: 30s
+    timeout: 5m
+    prefill: {kind: reference, model: m, parallel: {tp: 2}, args: {page-size: 16, seed: 7}}
+    decode: {kind: reference, model: m, parallel: {tp: 4, dcp: 4}, args: {seed: 7, interleave: 4}}
+    router: {args: {request-timeout: 30}}
+checks: [transfer: {}, drained: {}, interrupt: {}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "says"),
+    [
+        ("model: m, parallel: {tp: 2}", "model: other, parallel: {tp: 2}", "other,",
+         "prefill.model: 'other' cannot hand its KV to 'm'; allowed: the same on both sides"),
+        ("page-size: 16", "page-size: 32", "32,",
+         "prefill.args.page-size: is 32 with prefill and 16 with decode; allowed: the same"),
+        ("seed: 7, inter", "dtype: bf16, seed: 7, inter", "bf16,",
+         "decode.args.dtype: is 'fp32' with prefill and 'bf16' with decode"),
+        ("seed: 7}", "seed: 8}", "8}", "prefill.args.seed: is 8 with prefill and 7 with decode"),
+        ("page-size: 16, ", "disaggregation-transfer-backend: shm, ", "shm,",
+         "is 'shm' with prefill and 'tcp' with decode"),
+        ("tp: 2}", "tp: 4, dcp: 4}", "4}", "decode.args.interleave: is 1 with prefill and 4 with decode"),
+        ("request-timeout", "request-timeot", "request-timeot", "the router has no argument"),
+        ("timeout: 30}", "timeout: 30s}", "30s}", "'30s' is not allowed here; allowed: a number"),
+        ("drained: {}, interrupt: {}", "interrupt: {}, drained: {}", "interrupt: {}, dr",
+         "stands before drained, and starts engines anew"),
+    ],
+)  # fmt: skip
+def test_pairs_of_our_own(tmp_path: Path, old: str, new: str, at: str, says: str) -> None:
+    assert errors_of(tmp_path, OWN_PAIR) == []
+    error = only_error(tmp_path, OWN_PAIR.replace(old, new))
+    assert says in str(error)
+    assert text_at(error).startswith(at)
+
+
+def test_checks_of_pairs_need_a_pair(tmp_path: Path) -> None:
+    for check in ("transfer", "interrupt"):
+        error = only_error(tmp_path, GOOD + f"  - {check}: {{}}\n")
+        assert f"{check}: looks at a pair of engines, and profile cpu has one" in str(error)
+        assert text_at(error) == f"{check}: {{}}"
+
+
+def test_the_baseline_of_a_pair_is_one_of_its_decode_engine(tmp_path: Path) -> None:
+    """Eight experts' ranks are the prefill engine's own business."""
+    pair = PAIR.replace("{tp: 4}}", "{tp: 4, ep: 4}}") + "baseline: {parallel: {tp: 2, dcp: 1}}\n"
+    assert errors_of(tmp_path, pair) == []
 
 
 def test_a_router_alone_and_checks_without_engine(tmp_path: Path) -> None:

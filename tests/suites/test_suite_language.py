@@ -56,7 +56,8 @@ def test_no_baseline_no_engine_pair(tmp_path: Path) -> None:
     (job,) = expand(load(tmp_path, GOOD), ProfileName.CPU)
     assert job.baseline is None
     pair = GOOD.replace(
-        "    engine:", "    prefill: {kind: reference, model: m, parallel: {tp: 2}}\n    decode:"
+        "    engine:",
+        "    prefill: {kind: reference, model: builtin:random-gqa, parallel: {tp: 2}}\n    decode:",
     )
     (job,) = expand(load(tmp_path, pair + "baseline: {parallel: {dcp: 1}}\n"), ProfileName.CPU)
     assert job.engine is None

@@ -1,8 +1,7 @@
 """The HTTP surface: SGLang's native endpoints, the OpenAI ones, and the proof of what ran.
 
-Routes only translate: bodies to prompts, generations to answers, ranks' answers to one picture. Every error
-has the shape {"error": {"message", "type", "code"}}: 400 for what the caller got wrong, 503 while the engine
-is not (or no longer) there.
+Routes only translate: bodies to prompts, generations to answers, ranks' answers to one picture; errors become
+answers in `error_answers`.
 """
 
 from __future__ import annotations
@@ -14,28 +13,26 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from harness.errors import UsageError
+from harness.refengine.config import DisaggregationMode
 from harness.refengine.front import native
+from harness.refengine.front.bootstrap import Pairing
 from harness.refengine.front.call import Call, Generation, Prompt
-from harness.refengine.front.field_errors import tell_errors
+from harness.refengine.front.error_answers import add_errors
 from harness.refengine.front.fields import Strict, make_prompt
-from harness.refengine.front.link import EngineGoneError, EngineLink, EngineSilentError
+from harness.refengine.front.link import EngineLink, EngineSilentError
 from harness.refengine.front.openai import ChatBody, CompletionBody, Shape
-from harness.refengine.front.serving import AsciiJSONResponse, ClientGoneError, complete, stream
+from harness.refengine.front.serving import AsciiJSONResponse, complete, stream
 from harness.refengine.metrics import CONTENT_TYPE, Counters, render
 from harness.refengine.requests import QueryKind, beyond_context
 from harness.refengine.served_model import resolve_model
 from harness.refengine.tokenizer import BOS_ID
+from harness.refengine.transfer.handshake import EngineShape
 from harness.refengine.wiring import Wiring
 
-# nginx's code for a client that closed the connection; nobody reads it.
-CLIENT_CLOSED_REQUEST = 499
-# More wrong fields than this help nobody.
-MAX_ERRORS_TOLD = 5
 # How long ranks may take to reach a step boundary before they count as hanging; SGLang waits as long.
 HEALTH_S = 20.0
 
@@ -59,6 +56,13 @@ class Front:
         self.tokenizer = served.tokenizer
         self.model_name = wiring.config.served_model_name or wiring.config.model
         self.counters = Counters()
+        self.shape = EngineShape.of(wiring.config, served)
+        self._pairing = Pairing(self.shape)
+
+    async def prompts(self, body: native.GenerateBody | ChatBody | CompletionBody) -> list[Prompt]:
+        """This engine's part of what `body` asks for. Raises UsageError and HandoverError."""
+        prompts = body.prompts(self.tokenizer)
+        return await self._pairing.share(prompts, body.bootstraps(len(prompts)))
 
     def call(self, prompts: Sequence[Prompt]) -> Call:
         """Raises UsageError for a prompt that the model has no positions for."""
@@ -106,7 +110,10 @@ class Front:
             "dcp_size": config.dcp,
             "page_size": config.page_size,
             "interleave": config.interleave,
+            "attention_backend": config.attention_backend,
             "dcp_comm_backend": config.dcp_comm_backend,
+            "disaggregation_mode": config.disaggregation_mode,
+            "disaggregation_transfer_backend": config.disaggregation_transfer_backend,
             "comm": config.comm,
             "device": config.device,
             "max_total_num_tokens": lead["max_total_num_tokens"],
@@ -142,7 +149,7 @@ def make_app(wiring: Wiring, link: EngineLink) -> FastAPI:
     """All routes over one engine."""
     app = FastAPI(title="harness reference engine", default_response_class=AsciiJSONResponse)
     front = Front(wiring, link)
-    _add_errors(app, front)
+    add_errors(app, front.counters)
     _add_generation(app, front)
     _add_openai(app, front)
     _add_state(app, front)
@@ -152,7 +159,7 @@ def make_app(wiring: Wiring, link: EngineLink) -> FastAPI:
 def _add_generation(app: FastAPI, front: Front) -> None:
     @app.post("/generate")
     async def generate(body: native.GenerateBody, request: Request) -> Response:
-        prompts = body.prompts(front.tokenizer)
+        prompts = await front.prompts(body)
         if body.stream:
             event = partial(native.stream_event, is_list=body.is_list)
             return await stream(request, front.call(prompts), event=event)
@@ -164,13 +171,13 @@ def _add_generation(app: FastAPI, front: Front) -> None:
         if bool(body.rid) == body.abort_all:
             raise UsageError("give either rid or abort_all: true")
         for rid in front.link.rids(body.rid or None):
-            front.link.abort(rid)
+            front.link.abort(rid, why="it was aborted by /abort_request")
         return Response()
 
 
 def _add_openai(app: FastAPI, front: Front) -> None:
     async def serve(body: ChatBody | CompletionBody, request: Request) -> Response:
-        prompts = body.prompts(front.tokenizer)
+        prompts = await front.prompts(body)
         rid = body.rid or prompts[0].request.rid
         shape = Shape(
             chat=isinstance(body, ChatBody),
@@ -236,6 +243,13 @@ def _add_state(app: FastAPI, front: Front) -> None:
         text = "Cache flushed." if idle else "Not flushed: requests are waiting or running."
         return PlainTextResponse(f"{text}\n", status_code=200 if idle else 400)
 
+    @app.get("/disaggregation")
+    async def disaggregation() -> dict[str, Any]:
+        if front.config.disaggregation_mode is DisaggregationMode.NULL:
+            raise HTTPException(404, "this engine answers alone (--disaggregation-mode null)")
+        ports = front.link.transfer_ports
+        return {"shape": front.shape.to_dict(), "ports": ports, "nonce": front.config.nonce}
+
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(render(front.counters, info=await front.server_info()), media_type=CONTENT_TYPE)
@@ -245,35 +259,3 @@ def _add_state(app: FastAPI, front: Front) -> None:
         if not front.config.kv_rows:
             raise HTTPException(404, "/kv_rows is off: start the engine with --kv-rows")
         return await front.kv_rows()
-
-
-def _add_errors(app: FastAPI, front: Front) -> None:
-    @app.exception_handler(UsageError)
-    async def usage(_: Request, error: UsageError) -> Response:
-        front.counters.refused += 1
-        return _error(400, str(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        front.counters.refused += 1
-        return _error(400, "; ".join(tell_errors(error.errors())[:MAX_ERRORS_TOLD]))
-
-    @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
-        return _error(error.status_code, str(error.detail))
-
-    @app.exception_handler(EngineGoneError)
-    @app.exception_handler(EngineSilentError)
-    async def gone(_: Request, error: EngineGoneError | EngineSilentError) -> Response:
-        return _error(503, str(error))
-
-    @app.exception_handler(ClientGoneError)
-    async def left(_: Request, error: ClientGoneError) -> Response:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-
-
-def _error(status: int, message: str) -> Response:
-    kind = "BadRequestError" if status < 500 else "ServiceUnavailableError"
-    return AsciiJSONResponse(
-        {"error": {"message": message, "type": kind, "code": status}}, status_code=status
-    )

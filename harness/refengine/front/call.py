@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.errors import UsageError
+from harness.errors import HandoverError, UsageError
 from harness.refengine.front.link import EngineGoneError, EngineLink, Event
 from harness.refengine.front.text import AnswerText
 from harness.refengine.metrics import Counters
@@ -95,12 +95,15 @@ class Call:
 
     async def progress(self) -> AsyncGenerator[Generation, None]:
         """Each generation that moved on, until all have ended. Raises UsageError where the engine refuses one
-        (the others are aborted by `close`), EngineGoneError where it ends."""
+        (the others are aborted by `close`), HandoverError where another engine fails one, EngineGoneError where this
+        one ends."""
         while self._by_rid:
             event = await self._events.get()
             if event.get("type") == Said.REFUSED:
                 self._by_rid.pop(event["rid"], None)
                 raise UsageError(event["message"])
+            if event.get("type") == Said.FAILED:
+                raise HandoverError(event["message"])
             if event.get("type") == "gone":
                 raise EngineGoneError(event["message"])
             generation = self._by_rid.get(event["rid"])
@@ -112,14 +115,14 @@ class Call:
                 self._count(generation, generation.finish["type"])
             elif generation.text.matched is not None:
                 # The answer ends when the engine confirms, so that its rows and its rid are free by then.
-                self._link.abort(event["rid"])
+                self._link.abort(event["rid"], why="its answer is complete")
                 continue
             yield generation
 
     def close(self) -> None:
         """Abort what has not ended. Safe to call more than once and while being cancelled."""
         for rid in self._by_rid:
-            self._link.abort(rid)
+            self._link.abort(rid, why="the call that it belonged to has ended")
         self._counters.aborted += len(self._by_rid)
         self._by_rid = {}
 

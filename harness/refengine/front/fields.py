@@ -8,7 +8,8 @@ accepted at its neutral value only, since an ignored `top_p` would be a wrong an
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -16,6 +17,8 @@ from harness.errors import UsageError
 from harness.refengine.front.call import Prompt
 from harness.refengine.requests import GenerateRequest
 from harness.refengine.tokenizer import Tokenizer, check_tokens
+
+T = TypeVar("T")
 
 # SGLang's own defaults, for its native and its OpenAI interface alike.
 DEFAULT_MAX_NEW_TOKENS = 128
@@ -72,6 +75,15 @@ def tokens_of(prompt: str | list[int], tokenizer: Tokenizer) -> tuple[int, ...]:
         return tuple(tokenizer.encode(prompt))
     check_tokens(prompt, tokenizer.vocab_size)
     return tuple(prompt)
+
+
+def each(name: str, value: T | list[T], count: int) -> Sequence[T]:
+    """The value of each prompt: listed, or the same for all. Raises UsageError for a list of another length."""
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        raise UsageError(f"{name} lists {len(value)} values for {count} prompts")
+    return value
 
 
 def make_prompt(

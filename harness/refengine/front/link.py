@@ -18,6 +18,7 @@ from typing import Any
 
 from harness.errors import EngineDiedError, EngineError, UsageError
 from harness.refengine.frames import LENGTH_BYTES, encode_frame, frame_length
+from harness.refengine.front.handovers import Handovers
 from harness.refengine.requests import (
     Abort,
     GenerateRequest,
@@ -49,6 +50,8 @@ class EngineLink:
         self._writers: list[asyncio.StreamWriter] = []
         self._readers: list[asyncio.Task[None]] = []
         self._pids: dict[int, int] = {}
+        self._ports: dict[int, int] = {}
+        self._handovers = Handovers(wiring.config.tp)
         self._gone = ""
         self._inboxes: dict[str, asyncio.Queue[Event]] = {}
         self._asked: dict[int, tuple[asyncio.Future[list[Any]], dict[int, Any]]] = {}
@@ -59,6 +62,12 @@ class EngineLink:
     def ready(self) -> bool:
         """Every rank has answered and none has ended."""
         return not self._gone and len(self._pids) == self._wiring.config.tp
+
+    @property
+    def transfer_ports(self) -> list[int]:
+        """Where each rank waits for decode ranks; none on an engine that hands nothing over. Raises EngineGoneError."""
+        self._check_ready()
+        return [self._ports[rank] for rank in sorted(self._ports)]
 
     async def connect(self) -> None:
         """Listen to all ranks, for as long as the loop runs."""
@@ -76,22 +85,28 @@ class EngineLink:
     def submit(self, requests: Sequence[GenerateRequest], inbox: asyncio.Queue[Event]) -> None:
         """Send requests; events of each arrive in `inbox` until one has a "finish", or the engine is gone.
 
-        Raises UsageError for a rid in flight, before anything is sent. Never waits, so that all rids are taken
-        at once; the caller awaits `drain`.
+        Raises UsageError for a rid or a room in flight, before anything is sent. Never waits, so that all rids are
+        taken at once; the caller awaits `drain`.
         """
         self._check_ready()
         rids = [request.rid for request in requests]
         for place, rid in enumerate(rids):
             if rid in self._inboxes or rid in rids[:place]:
                 raise UsageError(f"rid {rid!r} is in flight already; every request needs its own")
+        self._handovers.open(requests)
         self._inboxes |= dict.fromkeys(rids, inbox)
         for request in requests:
             self._send(request)
 
-    def abort(self, rid: str) -> None:
-        """Ask to end a request; its inbox gets the end. Never waits: usable while being cancelled."""
+    def abort(self, rid: str, *, why: str) -> None:
+        """Ask to end a request; its inbox gets the end. Never waits: usable while being cancelled.
+
+        `why` is a clause for the engine that the request may be shared with.
+        """
         if rid in self._inboxes and not self._gone:
-            self._send(Abort(rid=rid))
+            # How it ends is decided: a rank that hears of it from the other engine first tells nothing new.
+            self._handovers.close(rid)
+            self._send(Abort(rid=rid, why=why))
 
     async def progress(self) -> None:
         """Returns when some request, whosever it is, has got its next token: ranks have met since the call."""
@@ -148,6 +163,8 @@ class EngineLink:
         match message["type"]:
             case Said.READY:
                 self._pids[rank] = message["pid"]
+                if message["port"]:
+                    self._ports[rank] = message["port"]
                 if self.ready:
                     self._report_ready()
             case Said.PROGRESS:
@@ -159,12 +176,28 @@ class EngineLink:
                 self._deliver(message, last=True)
             case Said.ANSWER:
                 self._collect(rank, message)
+            case Said.BOUND | Said.SENT | Said.ARRIVED:
+                if verdict := self._handovers.hear(rank, message):
+                    self._send(verdict)
+            case Said.FAILED:
+                self._fail(rank, message)
 
     def _deliver(self, event: Event, *, last: bool) -> None:
         rid = event["rid"]
         inbox = self._inboxes.pop(rid, None) if last else self._inboxes.get(rid)
+        if last:
+            self._handovers.close(rid)
         if inbox is not None:
             inbox.put_nowait(event)
+
+    def _fail(self, rank: int, message: Event) -> None:
+        """One rank's part of a handover has failed. The others end theirs; its call hears it before that."""
+        rid = self._handovers.rid_of(message["rid"])
+        if rid is None:
+            return
+        why = f"rank {rank}: {message['why']}"
+        self._deliver({"type": Said.FAILED, "rid": rid, "message": f"{rid!r} failed on {why}"}, last=False)
+        self.abort(rid, why=why)
 
     def _collect(self, rank: int, message: Event) -> None:
         if message["id"] not in self._asked:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from harness.errors import UsageError
+from harness.refengine.front.bootstrap import BootstrapFields
 from harness.refengine.front.call import Generation, Prompt
 from harness.refengine.front.fields import (
     DEFAULT_MAX_NEW_TOKENS,
@@ -20,14 +21,13 @@ from harness.refengine.front.fields import (
     Temperature,
     TokenIds,
     TopLogprobs,
+    each,
     make_prompt,
     neutral,
     tokens_of,
 )
 from harness.refengine.requests import Scored
 from harness.refengine.tokenizer import Tokenizer
-
-T = TypeVar("T")
 
 # -1 asks for none of the prompt's log-probabilities.
 LogprobStart = Annotated[int, Field(ge=-1)]
@@ -52,7 +52,7 @@ class SamplingParams(Strict):
     skip_special_tokens: Annotated[bool, neutral(True)] = True
 
 
-class GenerateBody(Strict):
+class GenerateBody(BootstrapFields):
     """One prompt or several, as text or token ids; parameters are common to all or listed one for each.
 
     `logprob_start_len` is the first prompt position whose log-probability is wanted; -1 wants none.
@@ -78,10 +78,10 @@ class GenerateBody(Strict):
         """One Prompt for each. Raises UsageError naming the field that does not fit."""
         sources = self._sources()
         count = len(sources)
-        params = _each("sampling_params", self.sampling_params, count)
-        logprobs = _each("return_logprob", self.return_logprob, count)
-        starts = _each("logprob_start_len", self.logprob_start_len, count)
-        tops = _each("top_logprobs_num", self.top_logprobs_num, count)
+        params = each("sampling_params", self.sampling_params, count)
+        logprobs = each("return_logprob", self.return_logprob, count)
+        starts = each("logprob_start_len", self.logprob_start_len, count)
+        tops = each("top_logprobs_num", self.top_logprobs_num, count)
         rids = self._rids(count)
         prompts = [tokens_of(source, tokenizer) for source in sources]
         for tokens, start in zip(prompts, starts, strict=True):
@@ -116,20 +116,11 @@ class GenerateBody(Strict):
     def _rids(self, count: int) -> list[str | None]:
         """One rid names one request; several get `rid_0`, `rid_1`, …"""
         if isinstance(self.rid, list):
-            listed: Sequence[str] = _each("rid", self.rid, count)
+            listed: Sequence[str] = each("rid", self.rid, count)
             return [*listed]
         if self.rid is None or not self.is_list:
             return [self.rid] * count
         return [f"{self.rid}_{i}" for i in range(count)]
-
-
-def _each(name: str, value: T | list[T], count: int) -> Sequence[T]:
-    """The value of each prompt: listed, or the same for all."""
-    if not isinstance(value, list):
-        return [value] * count
-    if len(value) != count:
-        raise UsageError(f"{name} lists {len(value)} values for {count} prompts")
-    return value
 
 
 def answer(generation: Generation) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from harness.errors import UsageError
+from harness.refengine.front.bootstrap import BootstrapFields
 from harness.refengine.front.call import Generation, Prompt
 from harness.refengine.front.fields import (
     DEFAULT_MAX_NEW_TOKENS,
@@ -38,8 +39,8 @@ class StreamOptions(Strict):
     include_usage: bool = False
 
 
-class OpenAIBody(Strict):
-    """Fields of both endpoints. `ignore_eos` and `rid` are SGLang's additions."""
+class OpenAIBody(BootstrapFields):
+    """Fields of both endpoints. `ignore_eos`, `rid` and the bootstrap fields are SGLang's additions."""
 
     model: str = ""
     temperature: Temperature | None = None

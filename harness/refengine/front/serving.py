@@ -15,11 +15,19 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.status import HTTP_502_BAD_GATEWAY, HTTP_503_SERVICE_UNAVAILABLE
 from starlette.types import Receive, Scope, Send
 
+from harness.errors import HandoverError
 from harness.refengine.front.call import Call, Generation
+from harness.refengine.front.link import EngineGoneError
 
 T = TypeVar("T")
+
+_SERVER_ERRORS = {
+    HTTP_502_BAD_GATEWAY: "HandoverError",
+    HTTP_503_SERVICE_UNAVAILABLE: "ServiceUnavailableError",
+}
 
 DONE = b"data: [DONE]\n\n"
 
@@ -33,6 +41,12 @@ class AsciiJSONResponse(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    """The one shape of every error, as JSON values."""
+    kind = "BadRequestError" if status < 500 else _SERVER_ERRORS[status]
+    return {"error": {"message": message, "type": kind, "code": status}}
 
 
 class EventStream(StreamingResponse):
@@ -73,7 +87,8 @@ async def stream(
 ) -> Response:
     """Answer with an event for each step of progress, then those of `last`, then `[DONE]`.
 
-    Raises what `Call.start` and the first step raise, and ClientGoneError.
+    A handover that fails later, and an engine that dies, end it with the error as its last event. Raises what
+    `Call.start` and the first step raise, and ClientGoneError.
     """
     progress = call.progress()
 
@@ -84,8 +99,15 @@ async def stream(
     async def events(first: bytes) -> AsyncIterator[bytes]:
         async with aclosing(progress):
             yield first
-            async for generation in progress:
-                yield encode(event(generation))
+            try:
+                async for generation in progress:
+                    yield encode(event(generation))
+            except HandoverError as error:
+                yield encode(error_body(HTTP_502_BAD_GATEWAY, str(error)))
+                return
+            except EngineGoneError as error:
+                yield encode(error_body(HTTP_503_SERVICE_UNAVAILABLE, str(error)))
+                return
             for message in last():
                 yield encode(message)
             yield DONE
