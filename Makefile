@@ -23,7 +23,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 run: $(VENV)/.run  ## install, then run the smoke suites
 	$(BIN)/harness run $(SUITES) $(RUN_FLAGS)
 
-test: $(VENV)/.test  ## install with test extras and Triton, then run all tests
+test: $(VENV)/.test  ## install with test extras, Triton and NIXL, then run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal \
 	  --cov harness.topology --cov harness.suites --cov harness.verdict --cov-branch --cov-fail-under 90
 
@@ -44,7 +44,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) --editable '.[test,triton]'
+	$(PIP) --editable '.[test,triton,nixl]'
 	@touch $@
 
 sglang: $(VENV)/.run  ## build the environment of a real SGLang (VERSION=0.5.18 or SOURCE=PATH) in .envs

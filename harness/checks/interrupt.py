@@ -17,9 +17,10 @@ from harness.checks.asks import RequestGroup
 from harness.checks.base import BaselineUse, CheckContext, CheckResult, failed, passed, random_prompt
 from harness.checks.drained import left_behind
 from harness.checks.flights import Flight
-from harness.engines import Answer, EngineClient, GenerateRequest, PDPair, Side
+from harness.engines import Answer, EngineClient, GenerateRequest, PDPair
 from harness.errors import RequestRefusedError, UsageError
 from harness.suites import InterruptParams, Moment, Victim
+from harness.topology import Side
 
 baseline_use = BaselineUse.NEVER
 
@@ -57,7 +58,7 @@ def run(params: InterruptParams, context: CheckContext) -> CheckResult:
         raise UsageError("check interrupt kills engines; allowed: on a pair that a suite's job has launched")
     healthy = context.client.generate(PROBE)
     rounds = [
-        _round(params, context.pair, Side(side), victim, moment, healthy=healthy)
+        _round(params, context.pair, side, victim, moment, healthy=healthy)
         for side, victim, moment in product(params.sides, params.victims, params.moments)
     ]
     return _judge(rounds, params)

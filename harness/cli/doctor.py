@@ -78,7 +78,7 @@ def _extras() -> list[Finding]:
         Finding(
             what=f"extra [{extra}]",
             ok=True if extra in installed else None,
-            found=f"{extra.module} can be imported"
+            found="can be imported"
             if extra in installed
             else f"pip install 'harness[{extra}]'",
         )

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from harness.errors import UsageError
 from harness.faults import Fault, Reach, get_fault
+from harness.refengine.config import AttentionBackend, EngineConfig
 from harness.suites import EngineKind, EngineSpec, Job, parse_reference_arg
 
 # A line that names more jobs than this is not read.
 _NAMED = 4
 
 BACKEND_ARG = "attention-backend"
-TORCH, TRITON = "torch", "triton"
 
 
 def known_faults(given: Iterable[str]) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def _why_missed(job: Job, fault: Fault | None, args: Mapping[str, str]) -> str |
     if fault.reach is Reach.PAIR:
         return None if job.prefill is not None else "no pair of engines"
     backends = [_attention_backend(engine, args) for engine in engines]
-    return None if TRITON in backends else f"{BACKEND_ARG} {backends[0]}"
+    return None if AttentionBackend.TRITON in backends else f"{BACKEND_ARG} {backends[0]}"
 
 
 def _why_tests_stay_healthy(job: Job, fault: Fault | None) -> str | None:
@@ -97,7 +97,7 @@ def _why_tests_stay_healthy(job: Job, fault: Fault | None) -> str | None:
 
 
 def _attention_backend(engine: EngineSpec, args: Mapping[str, str]) -> str:
-    return args.get(BACKEND_ARG) or str(engine.args.get(BACKEND_ARG, TORCH))
+    return args.get(BACKEND_ARG) or str(engine.args.get(BACKEND_ARG, EngineConfig().attention_backend))
 
 
 def _runs(job: Job, cannot: Callable[[Job], str | None]) -> bool:

@@ -12,7 +12,7 @@ from harness.engines.base import (
 )
 from harness.engines.child import log_tail
 from harness.engines.client import NO_ENDPOINT, EngineClient
-from harness.engines.pair import PDPair, Side
+from harness.engines.pair import PDPair
 from harness.engines.reference import ReferenceEngine
 from harness.engines.running import RunningEngine, launch_engine
 from harness.engines.wire import parse_server_info
@@ -36,7 +36,6 @@ __all__ = [
     "ReferenceEngine",
     "RunningEngine",
     "ServerInfo",
-    "Side",
     "engine_flags",
     "launch_engine",
     "log_tail",

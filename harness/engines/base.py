@@ -49,11 +49,10 @@ class Completion:
 class RankTransfer:
     """KV that a rank of a pair has handed over since its start: sent by a prefill rank, received by a decode rank.
 
-    `rows` may be of some heads only; `bytes` is KV alone. `bytes_by_peer` is by tp_rank of the other side.
+    `bytes` is KV alone. `bytes_by_peer` is by tp_rank of the other side.
     """
 
     bytes: int
-    rows: int
     bytes_by_peer: Mapping[int, int]
 
 

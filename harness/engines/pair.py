@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,17 +22,7 @@ from harness.engines.client import EngineClient
 from harness.engines.reference import ReferenceEngine, StartingEngine
 from harness.engines.router import Router
 from harness.errors import DeadlineError, EngineDiedError
-
-
-class Side(StrEnum):
-    """The engines of a pair."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
-
-    @property
-    def other(self) -> Side:
-        return Side.DECODE if self is Side.PREFILL else Side.PREFILL
+from harness.topology import Side
 
 
 class PDPair:

@@ -179,7 +179,6 @@ def _rank_transfer(told: dict[str, Any] | None) -> RankTransfer | None:
     done, peers = ("sent", "to") if "bytes_sent" in told else ("received", "from")
     return RankTransfer(
         bytes=int(told[f"bytes_{done}"]),
-        rows=int(told[f"rows_{done}"]),
         bytes_by_peer={int(rank): int(peer["bytes"]) for rank, peer in told[peers].items()},
     )
 

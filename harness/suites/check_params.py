@@ -14,13 +14,7 @@ from pydantic import Field, model_validator
 from pydantic.types import Strict
 
 from harness.suites.fields import Bound, Count, Index, Model, Regex, Seconds, Share, Size, Sizes, Text
-
-
-class Side(StrEnum):
-    """The engines of a pair."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
+from harness.topology import Side
 
 
 class Victim(StrEnum):

@@ -17,9 +17,9 @@ class Extra(StrEnum):
     NIXL = "nixl"
 
     @property
-    def module(self) -> str:
-        """What it brings; `nixl-cu12` alone is enough, without the `nixl` that pulls in every CUDA's build."""
-        return {Extra.TRITON: "triton", Extra.NIXL: "nixl_cu12"}[self]
+    def modules(self) -> tuple[str, ...]:
+        """What it brings: any of these is enough. NIXL has a build for each CUDA, and all work without one too."""
+        return {Extra.TRITON: ("triton",), Extra.NIXL: ("nixl_cu12", "nixl_cu13")}[self]
 
     @property
     def missing(self) -> str:
@@ -29,4 +29,4 @@ class Extra(StrEnum):
 
 def installed_extras() -> frozenset[Extra]:
     """Those that can be imported here; nothing is imported to find out."""
-    return frozenset(extra for extra in Extra if find_spec(extra.module) is not None)
+    return frozenset(extra for extra in Extra if any(map(find_spec, extra.modules)))

@@ -29,6 +29,7 @@ from harness.topology.mock_workers import MockServerArgs, MockWorker, mock_worke
 from harness.topology.platforms import Platform, require_platform
 from harness.topology.reads import EarlyRead, Phase, Read, early_reads, record_reads
 from harness.topology.shim import InjectedGroup, InjectedWorker, inject
+from harness.topology.side import Side
 from harness.topology.sources import Divergence, Role, compare_states, verify_sources
 from harness.topology.state import ParallelState
 from harness.topology.step_lens import Step, StepBuffers, StepLens, step_lens
@@ -50,6 +51,7 @@ __all__ = [
     "Platform",
     "Read",
     "Role",
+    "Side",
     "Step",
     "StepBuffers",
     "StepLens",

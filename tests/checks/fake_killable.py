@@ -12,8 +12,8 @@ from typing import Any
 
 from fake_engine import FakeEngine
 
-from harness.engines import Answer, EngineClient, GenerateRequest, LaunchSpec, Side
-from harness.topology import ParallelConfig
+from harness.engines import Answer, EngineClient, GenerateRequest, LaunchSpec
+from harness.topology import ParallelConfig, Side
 
 # What a stream writes once the kill has come; the connection is closed after it.
 Ending = Callable[[int], bytes]

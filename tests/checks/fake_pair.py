@@ -35,7 +35,7 @@ class FakeSide(FakeEngine):
             return told
         peers = {peer: count for (own, peer), count in self.moved.items() if own == rank}
         total = sum(peers.values())
-        return replace(told, transfer=RankTransfer(bytes=total, rows=0, bytes_by_peer=peers))
+        return replace(told, transfer=RankTransfer(bytes=total, bytes_by_peer=peers))
 
 
 @dataclass

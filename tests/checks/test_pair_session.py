@@ -15,10 +15,11 @@ from harness.checks import CHECKS, Ask, BaselineUse, Check, CheckContext, CheckR
 from harness.checks.base import passed
 from harness.checks.launches import to_test
 from harness.checks.session import JobSession, SessionOptions
-from harness.engines import PairSpec, Side
+from harness.engines import PairSpec
 from harness.errors import DeadlineError
 from harness.suites import CheckSpec, Job, ProfileName, expand, load_suite
 from harness.suites.check_params import DrainedParams
+from harness.topology import Side
 
 SUITE = """
 summary: the smallest pair there is

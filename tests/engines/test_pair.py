@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.containment.proc import descendants_of
-from harness.engines import GenerateRequest, LaunchSpec, PairSpec, PDPair, Side
+from harness.engines import GenerateRequest, LaunchSpec, PairSpec, PDPair
 from harness.errors import DeadlineError, EngineDiedError, EngineLaunchError
-from harness.topology import ParallelConfig
+from harness.topology import ParallelConfig, Side
 
 ARGS = {"page-size": 4, "kv-bytes": 65536}
 REQUEST = GenerateRequest(input_ids=tuple(range(1, 20)), max_new_tokens=4)

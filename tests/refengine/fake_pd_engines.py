@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.refengine.config import DisaggregationMode, TransferBackend
-from harness.refengine.router.config import Side
 from harness.refengine.transfer.handshake import EngineShape
+from harness.topology import Side
 
 # No test should hang for good; far above what any step takes, also on a busy machine.
 PATIENCE_S = 30

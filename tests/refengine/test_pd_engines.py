@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import pytest
 from engine_pair import Pair, pair, wait_drained
 from engine_process import RunningEngine, generate_body, running
 from row_oracle import expected_rows
+from transfer_world import TRANSPORTS
 
 from harness.refengine.config import CommBackend, EngineConfig, StartMethod, TransferBackend
 
@@ -133,12 +133,10 @@ def assert_bytes_add_up(two: Pair) -> None:
     assert sent == sum(rank["transfer"]["bytes_received"] for rank in info["ranks"])
 
 
-@pytest.mark.parametrize("backend", list(TransferBackend))
+@pytest.mark.parametrize("backend", TRANSPORTS)
 def test_every_transport_carries_all(
     backend: TransferBackend, alone: Callable[[int], RunningEngine], tmp_path: Path
 ) -> None:
-    if backend is TransferBackend.NIXL and importlib.util.find_spec("nixl_cu12") is None:
-        pytest.skip("needs the extra [nixl]")
     with pair(config(2), config(4, 4), directory=tmp_path, backend=backend) as two:
         expected = ask_of(alone(2))(everything(prompts()))
         assert_alike(two.ask(everything(prompts())), expected)

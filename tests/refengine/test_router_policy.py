@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UsageError
 from harness.refengine.router.bodies import Endpoint, parse_body
-from harness.refengine.router.config import RouterConfig, Side, host_and_port
+from harness.refengine.router.config import RouterConfig, host_and_port
 from harness.refengine.router.events import EventSplitter, is_end
 from harness.refengine.router.policy import (
     LONGEST_BACKOFF_S,
@@ -25,6 +25,7 @@ from harness.refengine.router.policy import (
     decisive,
     told,
 )
+from harness.topology import Side
 
 PREFILL = ("http://p0:1", "http://p1:1", "http://p2:1")
 DECODE = ("http://d0:1", "http://d1:1")

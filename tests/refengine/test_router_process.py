@@ -15,8 +15,8 @@ import pytest
 from fake_pd_engines import PATIENCE_S, FakeEngine, Hall, hall
 from router_process import ROOT, command, routed, start
 
-from harness.refengine.router.config import Side
 from harness.refengine.transfer.handshake import refuse_pair
+from harness.topology import Side
 
 
 @pytest.fixture
@@ -41,6 +41,14 @@ def test_the_ready_file_says_what_the_ready_line_says(place: Hall, tmp_path: Pat
             "nonce": "n",
             "pids": {"router": pid},
         }
+
+
+def test_a_slash_at_the_end_of_an_address_is_no_part_of_it(place: Hall) -> None:
+    prefill, decode = place.pair()
+    with routed([], "--prefill", f"{prefill.url}/", "--decode", f"{decode.url}/") as router:
+        assert router.generate().status_code == 200
+        told = router.info()["pair"]
+    assert [told[side][0]["url"] for side in ("prefill", "decode")] == [prefill.url, decode.url]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -13,8 +13,8 @@ import pytest
 from fake_pd_engines import EVENTS, PATIENCE_S, FakeEngine, Hall, hall
 from router_process import Router, events, routed
 
-from harness.refengine.router.config import Side
 from harness.refengine.transfer.handshake import refuse_pair
+from harness.topology import Side
 
 OK, DONE = 200, "[DONE]"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 import zmq
-from transfer_world import PATIENCE_S, DecodeRank, PrefillRank, Prompt, small
+from transfer_world import PATIENCE_S, ROW_BYTES, DecodeRank, PrefillRank, Prompt, small
 
 from harness.refengine.config import TransferBackend
 from harness.refengine.transfer.events import Arrived, Failed, PeerInfo
@@ -26,7 +26,6 @@ from harness.refengine.transfer.wire import (
     encode,
 )
 
-ROW_BYTES = 16 + 512
 LENGTH = 8
 
 

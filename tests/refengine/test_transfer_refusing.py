@@ -7,33 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-import zmq
-from transfer_world import PrefillRank, RawDecodeRank, World, small
+from transfer_world import ROW_BYTES, PrefillRank, RawDecodeRank, World, few_slots, raw_decode_rank, small
 
 from harness.refengine.seams import patch
 from harness.refengine.transfer.events import Bound, Failed
 from harness.refengine.transfer.packing import TRANSFER_POSITIONS
 from harness.refengine.transfer.wire import Cancel, Credit, Done, End, Refuse, Register
 
-# One row of the smallest pair's model, as it travels.
-ROW_BYTES = 16 + 512
-
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with World(*small(), slots=2, slot_bytes=4 * ROW_BYTES) as world:
+    with few_slots() as world:
         yield world
 
 
 @pytest.fixture
 def raw() -> Iterator[tuple[PrefillRank, RawDecodeRank]]:
-    """A prefill rank, and a decode rank in the hand of the test."""
-    with World(*small()) as world, zmq.Context() as context:
-        rank = RawDecodeRank(context, world.peer, world.decode[0].shape)
-        try:
-            yield world.prefill[0], rank
-        finally:
-            rank.socket.close()
+    with raw_decode_rank() as both:
+        yield both
 
 
 def test_a_second_decode_engine_is_turned_away(raw: tuple[PrefillRank, RawDecodeRank]) -> None:

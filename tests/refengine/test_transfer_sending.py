@@ -9,35 +9,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transfer_world import PrefillRank, Prompt, RawDecodeRank, World, await_that, small
+from transfer_world import (
+    ROW_BYTES,
+    PrefillRank,
+    Prompt,
+    RawDecodeRank,
+    World,
+    await_that,
+    few_slots,
+    raw_decode_rank,
+    small,
+)
 
 from harness.errors import UsageError
 from harness.refengine.config import TransferBackend
 from harness.refengine.transfer.events import Arrived, Bound, Failed, Sent
 from harness.refengine.transfer.wire import Block, Cancel, Credit, Register
 
-# One row of the smallest pair's model, as it travels.
-ROW_BYTES = 16 + 512
-
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with World(*small(), slots=2, slot_bytes=4 * ROW_BYTES) as world:
+    with few_slots() as world:
         yield world
 
 
 @pytest.fixture
 def raw() -> Iterator[tuple[PrefillRank, RawDecodeRank]]:
-    """A prefill rank, and a decode rank in the hand of the test."""
-    with World(*small()) as world, zmq.Context() as context:
-        rank = RawDecodeRank(context, world.peer, world.decode[0].shape)
-        try:
-            yield world.prefill[0], rank
-        finally:
-            rank.socket.close()
+    with raw_decode_rank() as both:
+        yield both
 
 
 def test_a_decode_rank_may_come_before_the_room_is_open(world: World) -> None:

@@ -6,8 +6,9 @@ Where a token belongs is dealt out one by one here (`places`), not computed as t
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +39,9 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 POISON = 1e4
 # Far longer than anything here takes on a busy machine: only a handover that hangs meets it.
 PATIENCE_S = 60.0
+LOOK_S = 0.001
+# One row of the smallest pair's model, as it travels.
+ROW_BYTES = 16 + 512
 
 
 def places(shape: EngineShape, dcp_rank: int, pages: Sequence[int], length: int) -> dict[int, int]:
@@ -240,15 +244,10 @@ def small(**changes: Any) -> tuple[EngineConfig, EngineConfig]:
 
 def await_that(condition: Callable[[], bool], rank: Rank) -> None:
     """Until what another thread does can be seen, where nothing tells of it."""
-    for _ in range(round(PATIENCE_S * 1000)):
-        if condition():
-            return
-        with_timeout = queue.Queue[None]()
-        try:
-            with_timeout.get(timeout=0.001)
-        except queue.Empty:
-            continue
-    raise AssertionError(f"never came about; {rank.told.queue}")
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, f"never came about; {rank.told.queue}"
+        time.sleep(LOOK_S)
 
 
 class RawDecodeRank:
@@ -279,3 +278,19 @@ class RawDecodeRank:
     def silent(self) -> bool:
         """Whether nothing has come; what comes is only sure to be there after something else was awaited."""
         return not self.socket.poll(0)
+
+
+def few_slots() -> World:
+    """The smallest pair, with credit for two blocks of four rows."""
+    return World(*small(), slots=2, slot_bytes=4 * ROW_BYTES)
+
+
+@contextmanager
+def raw_decode_rank() -> Iterator[tuple[PrefillRank, RawDecodeRank]]:
+    """A prefill rank, and a decode rank in the hand of the test."""
+    with World(*small()) as world, zmq.Context() as context:
+        rank = RawDecodeRank(context, world.peer, world.decode[0].shape)
+        try:
+            yield world.prefill[0], rank
+        finally:
+            rank.socket.close()

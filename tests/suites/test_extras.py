@@ -32,8 +32,9 @@ def test_every_extra_is_one_of_the_package() -> None:
     assert set(Extra) <= set(project["optional-dependencies"])
 
 
-def test_what_cannot_be_found_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: object() if name == "nixl_cu12" else None)
+@pytest.mark.parametrize("build", ["nixl_cu12", "nixl_cu13"])
+def test_what_cannot_be_found_is_not_installed(monkeypatch: pytest.MonkeyPatch, build: str) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: object() if name == build else None)
     assert installed_extras() == {Extra.NIXL}
 
 

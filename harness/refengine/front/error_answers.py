@@ -16,10 +16,9 @@ from harness.errors import HandoverError, UsageError
 from harness.refengine.front.field_errors import tell_errors
 from harness.refengine.front.link import EngineGoneError, EngineSilentError
 from harness.refengine.front.serving import AsciiJSONResponse, ClientGoneError, error_body
+from harness.refengine.http_errors import CLIENT_CLOSED_REQUEST
 from harness.refengine.metrics import Counters
 
-# nginx's code for a client that closed the connection; nobody reads it.
-CLIENT_CLOSED_REQUEST = 499
 # More wrong fields than this help nobody.
 MAX_ERRORS_TOLD = 5
 

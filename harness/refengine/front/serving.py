@@ -21,13 +21,10 @@ from starlette.types import Receive, Scope, Send
 from harness.errors import HandoverError
 from harness.refengine.front.call import Call, Generation
 from harness.refengine.front.link import EngineGoneError
+from harness.refengine.http_errors import describe_error
 
 T = TypeVar("T")
 
-_SERVER_ERRORS = {
-    HTTP_502_BAD_GATEWAY: "HandoverError",
-    HTTP_503_SERVICE_UNAVAILABLE: "ServiceUnavailableError",
-}
 
 DONE = b"data: [DONE]\n\n"
 
@@ -45,8 +42,7 @@ class AsciiJSONResponse(JSONResponse):
 
 def error_body(status: int, message: str) -> dict[str, Any]:
     """The one shape of every error, as JSON values."""
-    kind = "BadRequestError" if status < 500 else _SERVER_ERRORS[status]
-    return {"error": {"message": message, "type": kind, "code": status}}
+    return {"error": describe_error(status, message)}
 
 
 class EventStream(StreamingResponse):

@@ -13,9 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from harness.errors import UsageError
+from harness.refengine.http_errors import CLIENT_CLOSED_REQUEST
 from harness.refengine.router.bodies import ClientBody, Endpoint, parse_body, parse_object
 from harness.refengine.router.errors import error_response
-from harness.refengine.router.proxy import CLIENT_CLOSED_REQUEST, Proxy
+from harness.refengine.router.proxy import Proxy
 from harness.refengine.router.state import State, UnreachableError
 
 # A prompt of a million token ids is 7 MB of JSON. A body is held several times over while both sides read it.

@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 
 from harness.refengine.router.bodies import ClientBody, Rooms
-from harness.refengine.router.config import Side
 from harness.refengine.router.events import EventSplitter, error_of
 from harness.refengine.router.flight import Flight, cancel
 from harness.refengine.router.policy import Cause, Failure, Pair, answered, decisive
 from harness.refengine.router.sides import Engine, in_words
+from harness.topology import Side
 
 # How long a side may take to confirm that it has given a request up. An abort takes one step of the engine.
 RELEASE_S = 2.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from urllib.parse import SplitResult, urlsplit
 
 from harness.errors import UsageError
+from harness.topology import Side
 
 # As SGLang's own limits of a handover; the engines give up a handover that stands still much earlier.
 REQUEST_TIMEOUT_S = 300.0
@@ -17,16 +17,10 @@ WAIT_READY_S = 60.0
 HTTP_PORT = 80
 
 
-class Side(StrEnum):
-    """What an engine of a pair does."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterConfig:
-    """`prefill` and `decode` are the engines' URLs; times are in seconds; an empty `nonce` becomes a random one.
+    """`prefill` and `decode` are the engines' URLs, kept without a slash at the end; times are in seconds; an empty
+    `nonce` becomes a random one.
 
     Raises UsageError naming the option, the value and what is allowed.
     """
@@ -50,6 +44,8 @@ class RouterConfig:
                 if host_and_port(url) in addresses:
                     raise UsageError(f"--{side.value} {url} is given twice; every engine is one side, once")
                 addresses.append(host_and_port(url))
+            # A frozen class sets its own fields so.
+            object.__setattr__(self, side.value, tuple(url.rstrip("/") for url in urls))
         if not 0 <= self.port <= 65535:
             raise UsageError(f"--port is {self.port}; allowed: 0 (any free port) to 65535")
         if self.attempts < 1:

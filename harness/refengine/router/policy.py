@@ -13,7 +13,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
-from harness.refengine.router.config import Side
+from harness.topology import Side
 
 # The first wait before another attempt; each is twice the one before, up to the longest.
 FIRST_BACKOFF_S = 0.1

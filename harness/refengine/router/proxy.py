@@ -11,6 +11,7 @@ import httpx
 from fastapi import Request
 from fastapi.responses import Response
 
+from harness.refengine.http_errors import CLIENT_CLOSED_REQUEST
 from harness.refengine.router.attempt import Attempt, AttemptError, Reply
 from harness.refengine.router.bodies import ClientBody
 from harness.refengine.router.config import RouterConfig
@@ -21,8 +22,6 @@ from harness.refengine.router.relay import RelayResponse
 from harness.refengine.router.sides import Engine, Sides
 
 ATTEMPTS_HEADER = "x-harness-attempts"
-# nginx's code for a client that closed the connection; nobody reads it.
-CLIENT_CLOSED_REQUEST = 499
 # This share of a request's time, at most so many seconds, is kept to find out who does not answer.
 PROBE_SHARE = 0.1
 LONGEST_PROBE_S = 1.0

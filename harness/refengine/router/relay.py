@@ -12,8 +12,8 @@ import httpx
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from harness.refengine.http_errors import describe_error
 from harness.refengine.router.attempt import Reply
-from harness.refengine.router.errors import describe_error
 from harness.refengine.router.events import error_event, is_end
 from harness.refengine.router.flight import EndedError, Ending, Flight
 from harness.refengine.router.sides import in_words

@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 
 from harness.errors import UsageError
-from harness.refengine.router.config import Side
 from harness.refengine.router.policy import Cause, Failure, Pair, words_of
 from harness.refengine.transfer.handshake import EngineShape, refuse_pair
+from harness.topology import Side
 
 DESCRIBE = "/disaggregation"
 # The front answers it by itself, in milliseconds: this is far above what a machine under load takes.
@@ -77,7 +77,7 @@ class Sides:
     """All engines, by URL."""
 
     def __init__(self, *, prefill: Iterable[str], decode: Iterable[str], http: httpx.AsyncClient) -> None:
-        self.prefill = {url: Engine(side=Side.PREFILL, url=url.rstrip("/")) for url in prefill}
+        self.prefill = {url: Engine(side=Side.PREFILL, url=url) for url in prefill}
         self.decode = {url: Engine(side=Side.DECODE, url=url) for url in decode}
         self._http = http
 
