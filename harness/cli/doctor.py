@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.options import PoolsOption, ReportsOption
 from harness.errors import HarnessError
+
+if TYPE_CHECKING:
+    from harness.suites import Extra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +75,29 @@ def _torch() -> Finding:
 
 
 def _extras() -> list[Finding]:
-    """Suites that need one say so and do not run without it, so a missing one is not red."""
-    from harness.suites import Extra, installed_extras
+    """Suites that need one say so and do not run without it, so a missing one is not red; a broken one is."""
+    from harness.suites import Extra
 
-    installed = installed_extras()
-    return [
-        Finding(
-            what=f"extra [{extra}]",
-            ok=True if extra in installed else None,
-            found="can be imported"
-            if extra in installed
-            else f"pip install 'harness[{extra}]'",
-        )
-        for extra in Extra
-    ]
+    return [_extra(extra) for extra in Extra]
+
+
+def _extra(extra: Extra) -> Finding:
+    """Really imported, in a process of its own: what is found on the disk need not work."""
+    what, install, module = f"extra [{extra}]", f"pip install 'harness[{extra}]'", extra.found
+    if module is None:
+        return Finding(what=what, ok=None, found=install)
+    code = f"import {module}; print(getattr({module}, '__version__', ''))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    said = ((done.stderr if done.returncode else done.stdout).strip().splitlines() or [""])[-1]
+    if done.returncode:
+        why = said or f"exit status {done.returncode}"
+        return Finding(what=what, ok=False, found=f"{module} cannot be imported ({why}): {install}")
+    if said and not extra.takes(said):
+        least = ".".join(map(str, extra.least))
+        return Finding(what=what, ok=False, found=f"{module} {said} is older than {least}: {install}")
+    return Finding(what=what, ok=True, found="can be imported")
 
 
 def _containment() -> Finding:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.cli.route import route
+from harness.errors import UsageError
 from harness.refengine.config import (
     AttentionBackend,
     CommBackend,
@@ -24,6 +26,8 @@ app = typer.Typer(help="The embedded reference engine.", no_args_is_help=True)
 
 # One source of truth: the defaults of the command line are those of the configuration.
 DEFAULTS = EngineConfig()
+
+_NOT_OF_THE_ENGINE = {"fault", "allow_idle_faults", "ready_file"}
 
 
 @app.callback()
@@ -50,7 +54,9 @@ def serve(
     ] = DEFAULTS.interleave,
     attention_backend: Annotated[
         AttentionBackend,
-        typer.Option(help="Who attends over the pool; triton needs the extra [triton], interpreted on CPU."),
+        typer.Option(
+            help="Who attends over the pool; triton needs the extra of that name, and is interpreted on CPU."
+        ),
     ] = DEFAULTS.attention_backend,
     dcp_comm_backend: Annotated[
         DcpCommBackend, typer.Option(help="How partial attention outputs are merged.")
@@ -97,6 +103,12 @@ def serve(
     fault: Annotated[
         list[str] | None, typer.Option(help="Inject this fault; may be repeated. See: harness faults list")
     ] = None,
+    allow_idle_faults: Annotated[
+        bool,
+        typer.Option(
+            help="Take faults that break nothing here, too: a run plants all of its own everywhere."
+        ),
+    ] = False,
     ready_file: Annotated[
         Path | None, typer.Option(help="Write {url, pid, nonce, pids} here once ready.")
     ] = None,
@@ -105,18 +117,26 @@ def serve(
 
     Example: harness engine serve --tp 8 --dcp 8 --port 30000
     """
-    given = {name: value for name, value in locals().items() if name not in {"fault", "ready_file"}}
+    given = {name: value for name, value in locals().items() if name not in _NOT_OF_THE_ENGINE}
 
-    from harness.faults import get_fault
     from harness.refengine.launcher import launch
 
-    # Every option but those two is an argument of the engine, by the same name.
+    # Every other option is an argument of the engine, by the same name.
     config = EngineConfig(**given)
-    zygote = None
-    if fault:
-        flags = [part for name in fault for part in ("--fault", get_fault(name).id)]
-        zygote = [sys.executable, "-m", "harness.faults.zygote", *flags]
+    zygote = _faulty_zygote(fault, config, allow_idle=allow_idle_faults) if fault else None
     raise typer.Exit(launch(config, zygote_argv=zygote, ready_file=ready_file))
+
+
+def _faulty_zygote(names: Sequence[str], config: EngineConfig, *, allow_idle: bool) -> list[str]:
+    """The command of a zygote with these faults. Raises UsageError for one that is unknown, or breaks nothing here."""
+    from harness.faults import get_fault
+
+    faults = [get_fault(name) for name in names]
+    for fault in faults:
+        if not allow_idle and (needed := fault.needs(config)):
+            raise UsageError(f"--fault {fault.id}: breaks nothing in this engine; it needs {needed}")
+    flags = [part for fault in faults for part in ("--fault", fault.id)]
+    return [sys.executable, "-m", "harness.faults.zygote", *flags]
 
 
 app.command("route")(route)

@@ -77,7 +77,7 @@ def _missed(
 
 def _why_missed(job: Job, fault: Fault | None, args: Mapping[str, str]) -> str | None:
     """Why a fault would break nothing in the job, or why, without one, it has no engine that takes arguments."""
-    engines = [engine for engine in (job.engine, job.prefill, job.decode) if engine is not None]
+    engines = job.engines
     if not engines:
         return _why_tests_stay_healthy(job, fault)
     if all(engine.kind is not EngineKind.REFERENCE for engine in engines):

@@ -99,7 +99,7 @@ def run(
         fresh_baselines=fresh_baselines,
     )
     ready = working_pools(pools, only=pool)
-    cannot = why_not(ready, targets)
+    cannot = why_not(ready, targets, engine_args=options.engine_args)
     _check_reach(jobs, cannot, options=options)
     folder = reports_folder(reports)
     _check_places(folder, junit=junit, json=json)

@@ -131,8 +131,11 @@ def working_pools(given: Path | None, *, only: str | None) -> dict[str, ReadyPoo
     return {name: pool for name, pool in ready.items() if only in (None, name)}
 
 
-def why_not(pools: Mapping[str, ReadyPool], targets: Targets) -> Callable[[Job], str | None]:
-    """For planning: the reason why this machine and this release cannot run a job."""
+def why_not(
+    pools: Mapping[str, ReadyPool], targets: Targets, *, engine_args: Iterable[str] = ()
+) -> Callable[[Job], str | None]:
+    """For planning: the reason why this machine and this release cannot run a job with these `NAME=VALUE`."""
+    args = dict(arg.split("=", 1) for arg in engine_args)
     extras = installed_extras()
     return lambda job: cannot_run(
         job,
@@ -141,6 +144,7 @@ def why_not(pools: Mapping[str, ReadyPool], targets: Targets) -> Callable[[Job],
         checks=CHECKS.keys(),
         environments=targets.missing,
         extras=extras,
+        engine_args=args,
     )
 
 

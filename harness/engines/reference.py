@@ -97,4 +97,8 @@ def _command(spec: LaunchSpec, *, nonce: str) -> list[str]:
     flags += ["--nonce", nonce, *engine_flags(spec.args)]
     for fault in spec.faults:
         flags += ["--fault", fault]
+    if spec.faults:
+        # Those of a run, of which this engine need not be what each one breaks: that is looked at before, for the
+        # run as a whole.
+        flags.append("--allow-idle-faults")
     return [sys.executable, "-m", "harness", "engine", "serve", *flags]

@@ -78,11 +78,16 @@ def _suite(launch: Launch) -> list[str]:
         *("--harness-profile", str(job.profile)),
         *("--harness-target", str(job.target)),
         *(part for key, value in job.matrix.items() for part in ("--harness-matrix", f"{key}={value}")),
-        *(part for fault in options.faults for part in ("--harness-fault", fault)),
+        *(part for fault in _faults(launch) for part in ("--harness-fault", fault)),
         *(part for arg in options.engine_args for part in ("--harness-engine-arg", arg)),
         *_identity(launch),
         *("--harness-gated-checks", str(options.gated_checks)),
     ]
+
+
+def _faults(launch: Launch) -> list[str]:
+    """An engine takes all faults of a run, tests those that they plant."""
+    return [fault for fault in launch.options.faults if launch.job.engines or fault in launch.job.faults]
 
 
 def _source_file(file: SourceFile) -> list[str]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 
+from harness.refengine.config import AttentionBackend, DisaggregationMode, EngineConfig
+
 
 class Reach(StrEnum):
-    """Which engines run the code that a fault breaks; on others it may be planted, but does nothing."""
+    """Which engines run the code that a fault breaks; on others it does nothing."""
 
     ENGINE = "engine"
     # The prefill side of a pair.
@@ -31,6 +33,15 @@ class Fault:
     seams: tuple[str, ...]
     module: str
     reach: Reach = Reach.ENGINE
+
+    def needs(self, config: EngineConfig) -> str | None:
+        """The argument that an engine launched with `config` lacks for this fault to break anything; None where it
+        lacks none."""
+        if self.reach is Reach.PAIR and config.disaggregation_mode is not DisaggregationMode.PREFILL:
+            return "--disaggregation-mode prefill"
+        if self.reach is Reach.TRITON and config.attention_backend is not AttentionBackend.TRITON:
+            return "--attention-backend triton"
+        return None
 
     def install(self) -> None:
         """Patch this process. Call before ranks are forked; faults on different seams may be combined."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from harness.planning.pools import ReadyPool
-from harness.suites import Extra, Job, Target
+from harness.suites import Extra, Job, Target, extras_needed
 
 
 def devices_needed(job: Job) -> int:
@@ -30,18 +30,19 @@ def cannot_run(
     checks: Collection[str],
     environments: Mapping[str, str | None] = MappingProxyType({}),
     extras: Collection[Extra] = (),
+    engine_args: Mapping[str, str] = MappingProxyType({}),
 ) -> str | None:
     """Every reason why this release cannot run the job here, in one line; None when it can.
 
     `launchable` are the engine kinds, `checks` the check names that this release implements. `environments`
     says of each target that needs one why its environment cannot be used, None when it can; `extras` are those
-    that are installed.
+    that are installed, `engine_args` what the run sets on top of the suite's.
     """
     reasons = [
         *_no_pool(job, pools.values()),
         *_no_target(job, environments),
         *_no_source(job),
-        *(extra.missing for extra in dict.fromkeys(job.needs.extras) if extra not in extras),
+        *(extra.missing for extra in extras_needed(job, engine_args) if extra not in extras),
         *(
             f"engine kind {kind} cannot be launched by this release"
             for kind in _engine_kinds(job)

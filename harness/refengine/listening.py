@@ -15,18 +15,41 @@ BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The listening socket. It listens from the start, so that a port in use is found here, as a UsageError."""
+    """A listening socket. It listens from the start, so that a port in use is found here, as a UsageError."""
+    listener = reserve(host, port)
+    listen(listener)
+    return listener
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """A socket that has its address and does not listen yet: who connects is refused, and can tell.
+
+    Raises UsageError where the address is none of this host's, or somebody listens there.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         # A port whose last connections linger in TIME_WAIT is free; one that is listened on is not.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise _no_listening(host, port, error) from error
+    return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Accept connections from now on. Raises UsageError, with the socket closed, where another has come first."""
+    host, port = listener.getsockname()[:2]
+    try:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-    return listener
+        raise _no_listening(host, port, error) from error
+
+
+def _no_listening(host: str, port: int, error: OSError) -> UsageError:
+    return UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}")
 
 
 def url_of(listener: socket.socket) -> str:

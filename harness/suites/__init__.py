@@ -29,7 +29,7 @@ from harness.suites.diagnose import describe
 from harness.suites.durations import parse_duration, show_duration
 from harness.suites.engine_args import ArgValue
 from harness.suites.extras import Extra, installed_extras
-from harness.suites.jobs import Job, SourceFile, expand, job_id
+from harness.suites.jobs import Job, SourceFile, expand, extras_needed, job_id
 from harness.suites.loader import check_catalogue, load_catalogue, load_suite
 from harness.suites.model import (
     Baseline,
@@ -97,6 +97,7 @@ __all__ = [
     "check_catalogue",
     "describe",
     "expand",
+    "extras_needed",
     "idle_exclusions",
     "installed_extras",
     "job_id",

@@ -13,7 +13,20 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from pydantic.types import Strict
 
-from harness.suites.fields import Bound, Count, Index, Model, Regex, Seconds, Share, Size, Sizes, Text
+from harness.suites.fields import (
+    EACH_ONCE,
+    UNIQUE,
+    Bound,
+    Count,
+    Index,
+    Model,
+    Regex,
+    Seconds,
+    Share,
+    Size,
+    Sizes,
+    Text,
+)
 from harness.topology import Side
 
 
@@ -118,9 +131,9 @@ class InterruptParams(CheckParams):
     of_pairs: ClassVar[bool] = True
     kills: ClassVar[bool] = True
 
-    sides: Annotated[tuple[Side, ...], Field(min_length=1)] = tuple(Side)
-    victims: Annotated[tuple[Victim, ...], Field(min_length=1)] = tuple(Victim)
-    moments: Annotated[tuple[Moment, ...], Field(min_length=1)] = tuple(Moment)
+    sides: Annotated[tuple[Side, ...], Field(min_length=1), EACH_ONCE, UNIQUE] = tuple(Side)
+    victims: Annotated[tuple[Victim, ...], Field(min_length=1), EACH_ONCE, UNIQUE] = tuple(Victim)
+    moments: Annotated[tuple[Moment, ...], Field(min_length=1), EACH_ONCE, UNIQUE] = tuple(Moment)
     requests: Annotated[int, Strict(), Field(ge=2, le=64)] = 4
     prompt_len: Count = 256
     max_new_tokens: Count = 128

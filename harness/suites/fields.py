@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,7 @@ from pydantic.types import Strict
 
 from harness.suites.durations import PATTERN, parse_duration
 from harness.suites.engine_args import NAME_PATTERN, check_arg_name, check_arg_value
+from harness.suites.fault_ids import OF_CODE, check_fault
 from harness.suites.wording import show
 
 
@@ -94,8 +95,24 @@ def _check_source_path(value: str) -> str:
     return value
 
 
+Names = TypeVar("Names", bound=tuple[object, ...])
+
+
+def _check_each_once(names: Names) -> Names:
+    if twice := next((name for at, name in enumerate(names) if name in names[:at]), None):
+        raise ValueError(f"names {show(str(twice))} twice; allowed: each once")
+    return names
+
+
+# For lists of names that mean the same in any number.
+EACH_ONCE = AfterValidator(_check_each_once)
+UNIQUE = Field(json_schema_extra={"uniqueItems": True})
+
 Regex = Annotated[Text, AfterValidator(_check_regex)]
 Slug = Annotated[str, Strict(), StringConstraints(pattern=_SLUG, max_length=100)]
+FaultId = Annotated[
+    str, Strict(), AfterValidator(check_fault), WithJsonSchema({"type": "string", "enum": list(OF_CODE)})
+]
 SourcePath = Annotated[Text, AfterValidator(_check_source_path)]
 Sizes = Annotated[tuple[Count, ...], Field(min_length=1, max_length=1000)]
 

@@ -12,8 +12,18 @@ from datetime import UTC, date, datetime
 from pathlib import Path, PurePosixPath
 
 from harness.suites.check_list import CheckSpec
+from harness.suites.extras import NEEDED_BY, Extra
 from harness.suites.matrix import MatrixValue, written
-from harness.suites.model import EngineSpec, Needs, Profile, ProfileName, RouterSpec, Skip, SourceTests
+from harness.suites.model import (
+    EngineKind,
+    EngineSpec,
+    Needs,
+    Profile,
+    ProfileName,
+    RouterSpec,
+    Skip,
+    SourceTests,
+)
 from harness.suites.suite import Suite, SuitePoint
 from harness.suites.targets import Target
 
@@ -71,6 +81,11 @@ class Job:
     source_file: SourceFile | None = None
 
     @property
+    def engines(self) -> tuple[EngineSpec, ...]:
+        """What it launches to test: its engine, or the two of its pair; none for plain tests."""
+        return tuple(engine for engine in (self.engine, self.prefill, self.decode) if engine is not None)
+
+    @property
     def left_out(self) -> str | None:
         """Why the suite itself does not want the job to run, as a phrase; None when it does."""
         if self.skip is not None:
@@ -97,6 +112,20 @@ def expand(
         for point in suite.points
         if profile in point.file.profiles.by_name()
     ]
+
+
+def extras_needed(job: Job, engine_args: Mapping[str, str]) -> tuple[Extra, ...]:
+    """Those that the suite names, and those that arguments of its reference engines need; `engine_args` come on top
+    of the suite's."""
+    needed = list(job.needs.extras)
+    for engine in job.engines:
+        if engine.kind is EngineKind.REFERENCE:
+            args = {**engine.args, **engine_args}
+            needed += [extra for (name, value), extra in NEEDED_BY.items() if args.get(name) == value]
+    if job.prefill is None and Extra.NIXL not in job.needs.extras:
+        # A single engine hands nothing over, so it never opens a transport.
+        needed = [extra for extra in needed if extra is not Extra.NIXL]
+    return tuple(dict.fromkeys(needed))
 
 
 def job_id(suite: str, profile: ProfileName, matrix: Mapping[str, MatrixValue]) -> str:

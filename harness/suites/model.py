@@ -12,7 +12,21 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from harness.suites.extras import Extra
-from harness.suites.fields import Args, Day, Env, Flag, Model, Seconds, Size, Slug, SourcePath, Text
+from harness.suites.fields import (
+    EACH_ONCE,
+    UNIQUE,
+    Args,
+    Day,
+    Env,
+    FaultId,
+    Flag,
+    Model,
+    Seconds,
+    Size,
+    Slug,
+    SourcePath,
+    Text,
+)
 from harness.suites.targets import Target, default_targets
 from harness.topology import ParallelConfig
 
@@ -126,7 +140,7 @@ class Needs(Model):
     cpu: Size | None = None
     gpu: Slug | None = None
     count: Size | None = None
-    extras: tuple[Extra, ...] = ()
+    extras: Annotated[tuple[Extra, ...], EACH_ONCE, UNIQUE] = ()
 
 
 class Profile(Model):
@@ -215,7 +229,7 @@ class SuiteFile(Model):
     checks: tuple[Any, ...] = ()
     tests: tuple[Text, ...] = ()
     # Ids of faults that its tests plant where they are asked to.
-    faults: tuple[Slug, ...] = ()
+    faults: Annotated[tuple[FaultId, ...], EACH_ONCE, UNIQUE] = ()
     source_tests: SourceTests | None = None
     skip: Skip | None = None
 

@@ -7,6 +7,7 @@ before anything starts: in a suite by the loader (`check_reference_arg`), on the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,10 +21,15 @@ REFERENCE_INTERLEAVE = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgKind:
-    """What an argument takes: a type, for numbers a least value, for texts the words that are allowed."""
+    """What an argument takes: a type, for numbers a range, for texts the words that are allowed.
+
+    Numbers are finite, from `least` to `most`, and more than `above`.
+    """
 
     type: type[bool] | type[int] | type[float] | type[str]
-    least: int | None = None
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
     words: tuple[str, ...] = ()
 
     @property
@@ -32,7 +38,13 @@ class ArgKind:
         if self.words:
             return ", ".join(self.words)
         name = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[self.type]
-        return name if self.least is None else f"{name}, {self.least} or more"
+        if self.above is not None:
+            return f"{name} above {self.above}"
+        if self.least is None:
+            return name
+        return (
+            f"{name}, {self.least} or more" if self.most is None else f"{name}, {self.least} to {self.most}"
+        )
 
     def admits(self, value: object) -> bool:
         """Whether the engine takes the value. A whole number is a number, true is none."""
@@ -42,11 +54,24 @@ class ArgKind:
             return False
         if isinstance(value, str):
             return not self.words or value in self.words
-        return self.least is None or value >= self.least
+        return self._is_in_range(value)
+
+    def _is_in_range(self, value: float) -> bool:
+        return (
+            # A whole number may be longer than any float.
+            (isinstance(value, int) or math.isfinite(value))
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+        )
 
 
 _SIZE = ArgKind(type=int, least=1)
 _FLAG = ArgKind(type=bool)
+_TIMEOUT = ArgKind(type=float, above=0)
+# The engine's own bounds: what torch's generators take, and what is finite in every dtype.
+_MAX_SEED = 2**63 - 1
+_MAX_POISON = 1e38
 
 REFERENCE_ARGS: Mapping[str, ArgKind] = {
     "page-size": _SIZE,
@@ -55,14 +80,14 @@ REFERENCE_ARGS: Mapping[str, ArgKind] = {
     "kv-bytes": _SIZE,
     "max-total-tokens": _SIZE,
     "max-running-requests": _SIZE,
-    "seed": ArgKind(type=int),
-    "poison": ArgKind(type=float),
+    "seed": ArgKind(type=int, least=-_MAX_SEED, most=_MAX_SEED),
+    "poison": ArgKind(type=float, least=-_MAX_POISON, most=_MAX_POISON),
     "kv-rows": _FLAG,
     "no-kv-rows": _FLAG,
     "dtype": ArgKind(type=str, words=("fp32", "bf16")),
     "attention-backend": ArgKind(type=str, words=("torch", "triton")),
     "disaggregation-transfer-backend": ArgKind(type=str, words=("shm", "tcp", "nixl")),
-    "transfer-timeout": ArgKind(type=float),
+    "transfer-timeout": _TIMEOUT,
     "dcp-comm-backend": ArgKind(type=str, words=("ag_rs", "a2a")),
     "comm": ArgKind(type=str, words=("shm", "gloo", "nccl")),
     "device": ArgKind(type=str, words=("cpu", "cuda")),
@@ -73,9 +98,9 @@ REFERENCE_ARGS: Mapping[str, ArgKind] = {
 
 # Those of the router before a pair of reference engines (`harness engine route`).
 ROUTER_ARGS: Mapping[str, ArgKind] = {
-    "request-timeout": ArgKind(type=float),
+    "request-timeout": _TIMEOUT,
     "attempts": _SIZE,
-    "wait-ready": ArgKind(type=float),
+    "wait-ready": ArgKind(type=float, least=0),
 }
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.errors import TopologyError
 from harness.topology import KVLayout, Step
-from harness.topology.step_lens import PADDING_LEN
 from harness.topology.targets.step import STEP_FUNCTIONS, StepFunction, StepTarget, named
 
 TABLE = Path(__file__).with_name("_mla_metadata_functions.yaml")
@@ -29,6 +29,8 @@ DRAFTS = (1, 4, 8)
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 1023, 1024, 1025)
 # Batches of one graph: full, short, empty, growing again. What an earlier one left must not show.
 ROWS = 6
+# Sequences that a batch is filled up with: one token, that of the reserved page; a second would be read from nowhere.
+PADDING = 1
 BATCHES = ([1025, 64, 9, 33, 8, 17], [3, 2], [], [5, 16, 31, 1], [1024, 1023, 65, 7, 15, 4])
 
 
@@ -107,7 +109,7 @@ def test_all_ranks_together_hold_every_token_once(
 
 
 def padded(batch: list[int]) -> list[int]:
-    return [*batch, *[PADDING_LEN] * (ROWS - len(batch))]
+    return [*batch, *[PADDING] * (ROWS - len(batch))]
 
 
 @pytest.mark.parametrize("draft_tokens", DRAFTS)
@@ -150,6 +152,40 @@ def test_decode_lengths_are_written_over_in_place(
     check_buffers(step_target, layout, Step.DECODE, draft_tokens)
 
 
+def seen(layout: KVLayout, rank: int, length: int, queries: int) -> list[int]:
+    """Of a sequence of `length` tokens and so many query tokens behind them: what is dealt up to each one."""
+    before: list[int] = list(range(length))
+    counts = []
+    for query in range(queries):
+        before.append(query)
+        counts.append(dealt(layout, len(before), rank))
+    return counts
+
+
+@pytest.mark.parametrize("draft_tokens", DRAFTS)
+@pytest.mark.parametrize("step", Step)
+@each_layout(StepFunction.VISIBLE_BUFFERS)
+def test_what_query_tokens_see_is_written_over_in_place(
+    layout: KVLayout, step: Step, draft_tokens: int, step_target: StepTarget
+) -> None:
+    """Row by row; the one query token of a decode step is counted in its sequence's length already."""
+    for rank in range(layout.dcp_size):
+        replays = step_target.replays(layout, rank, BATCHES, rows=ROWS, step=step, draft_tokens=draft_tokens)
+        for batch, replay in zip(BATCHES, replays, strict=True):
+            expected: list[int] = []
+            for length in padded(batch):
+                queries, before = (draft_tokens, length) if step is Step.VERIFY else (1, length - 1)
+                expected += seen(layout, rank, before, queries)
+            assert replay.visible == expected, (rank, batch)
+
+
+@pytest.mark.parametrize("step", Step)
+@each_layout(StepFunction.OVERFULL)
+def test_more_sequences_than_rows_are_refused(layout: KVLayout, step: Step, step_target: StepTarget) -> None:
+    with pytest.raises(TopologyError, match=r"\b7 sequences do not fit into buffers of 6 rows"):
+        step_target.replays(layout, 0, [[5] * 6, [5] * 7], rows=6, step=step, draft_tokens=2)
+
+
 @pytest.mark.parametrize("draft_tokens", DRAFTS)
 @each_layout(StepFunction.VISIBLE)
 def test_each_query_token_sees_up_to_itself(
@@ -158,13 +194,8 @@ def test_each_query_token_sees_up_to_itself(
     lengths = [0, *LENGTHS]
     for rank in range(layout.dcp_size):
         found = step_target.visible(layout, rank, lengths, draft_tokens=draft_tokens)
-        for length, seen in zip(lengths, found, strict=True):
-            before: list[int] = list(range(length))
-            expected = []
-            for query in range(draft_tokens):
-                before.append(query)
-                expected.append(dealt(layout, len(before), rank))
-            assert seen == expected, (rank, length)
+        expected = [seen(layout, rank, length, draft_tokens) for length in lengths]
+        assert found == expected, rank
 
 
 @pytest.mark.step_functions(named(StepFunction.LENGTHS))

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from harness.errors import UsageError
 from harness.faults import get_fault
+from harness.refengine.triton_kernels.installed import require_triton
 from harness.refengine.triton_kernels.loading import prepare_kernels
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One error for a file whose kernels cannot run, not one for each of its tests."""
+    if "device" in metafunc.fixturenames:
+        try:
+            require_triton()
+        except UsageError as error:
+            raise pytest.Collector.CollectError(str(error)) from None
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +30,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def planted_faults(request: pytest.FixtureRequest) -> None:
+def planted_faults(request: pytest.FixtureRequest, report_planted: Callable[[str], None]) -> None:
     """Everything that `--harness-fault` names, for the rest of this process: it is one job, or a person's own."""
     for fault in request.config.getoption("--harness-fault"):
         get_fault(fault).install()
+        report_planted(fault)

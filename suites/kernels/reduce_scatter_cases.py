@@ -1,7 +1,8 @@
 """What each rank of `test_reduce_scatter_along_dim` does: every case on one communicator, judged by whole numbers.
 
 Inputs are whole numbers that depend on the case and the rank alone, so every rank can draw those of all ranks: it adds
-them up as int64, cuts out its own part and wants exactly that, in bits. Sums stay below 256, which every dtype holds.
+them up as int64, cuts out its own part and wants exactly that, in bits. Sums stay below 256, which every dtype holds;
+only those of `sweep_rounded` do not.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ OTHER_SHAPES = ((16,), (8, 16, 24), (8, 2, 3, 8), (8, 0, 16), (3, 5, 7))
 # In the memory that the view of a slice leaves out: seen in a sum at once, and finite in every dtype.
 POISON = 999
 MAX_PROBLEMS = 12
+# From here on, the dtype has every second whole number alone: another 1 is lost, but several at once are not.
+COARSE = {"fp16": 2048, "bf16": 256}
 
 
 def contiguous(values: Tensor) -> Tensor:
@@ -145,6 +148,29 @@ def sweep(comm: Communicator, profile: str, device: torch.device) -> dict[str, A
         "problems": problems[:MAX_PROBLEMS],
         "more": len(problems[MAX_PROBLEMS:]),
     }
+
+
+def sweep_rounded(comm: Communicator) -> dict[str, Any]:
+    """Sums that no 16-bit number is, along every dim: added up wider and rounded once, as `Communicator` promises.
+
+    Rank 0 gives 2048 or 256 and every other rank 1, which 16-bit sums in rank order lose. Between two ranks there is
+    one sum, and nothing to see.
+    """
+    problems: list[str] = []
+    cases = [
+        Case(shape=(8, 16, 8), layout=contiguous.__name__, dtype=dtype, dim=dim, loop=0)
+        for dtype in COARSE
+        for dim in range(3)
+    ]
+    for case in cases:
+        large = COARSE[case.dtype]
+        given = torch.full(case.shape, large if comm.rank == 0 else 1).to(DTYPES[case.dtype])
+        part = list(case.shape)
+        part[case.dim] //= comm.size
+        found = _differs(comm, given, case, torch.full(part, large + comm.size - 1))
+        if found is not None:
+            problems.append(f"rank {comm.rank}: {large} and ones, {case}: {found}")
+    return {"rounded": len(cases), "problems": problems}
 
 
 def _differs(comm: Communicator, given: Tensor, case: Case, expected: Tensor) -> str | None:

@@ -20,6 +20,8 @@ from typing import Any
 
 from harness.refengine.process import describe_end, die_with_parent
 
+# Backends that add up here, in fp32; a library's own verb promises no order and no width.
+ADD_WIDER = ("shm", "gloo")
 # Many times what the longest group takes on a loaded machine; only ranks that hang reach it.
 DEADLINE_S = 240.0
 # A killed rank makes its peers fail at once over some backends: so long ends are collected after the first.
@@ -139,7 +141,7 @@ def _run(
     rank: int, order: dict[str, Any], connect: Callable[[], Any], say: Callable[[dict[str, Any]], None]
 ) -> None:
     import torch
-    from reduce_scatter_cases import sweep
+    from reduce_scatter_cases import sweep, sweep_rounded
 
     device = torch.device("cpu")
     if order["profile"] == "gpu":
@@ -147,7 +149,11 @@ def _run(
         torch.cuda.set_device(device)
     comms = connect()
     if order["program"] == "sweep":
-        say(sweep(comms.tp, order["profile"], device))
+        found = sweep(comms.tp, order["profile"], device)
+        if order["backend"] in ADD_WIDER:
+            rounded = sweep_rounded(comms.tp)
+            found |= {**rounded, "problems": rounded["problems"] + found["problems"]}
+        say(found)
     else:
         x = torch.ones(len(order["pipes"]), 8, device=device)
         comms.tp.reduce_scatter(x)

@@ -172,10 +172,11 @@ class _Handler(BaseHTTPRequestHandler):
             if number == script.hangs_at:
                 script.released.wait(60)
             script.wait_turn(number)
-            self._send(*script.answer(body["prompt"]))
-            script.answered(number)
         finally:
+            # Before the answer: whoever has read it may ask the next question at once.
             script.leave()
+        self._send(*script.answer(body["prompt"]))
+        script.answered(number)
 
     def _send(self, status: int, raw: bytes) -> None:
         self.send_response(status)

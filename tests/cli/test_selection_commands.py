@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
+import typer
 from command_line import assert_usage_error, harness
+from rich.text import Text
+
+from harness.cli.main import app
 
 SMOKE = {
     "dcp/layout_unit",
@@ -154,10 +160,34 @@ def test_doctor_says_why_there_is_only_a_guard(tmp_path: Path) -> None:
         (["engine", "serve", "--tp", "4", "--dcp", "3"], ["4", "3"]),
         (["engine", "serve", "--model", "builtin:random-gqqa"], ["builtin:random-gqa"]),
         (["engine", "serve", "--fault", "lse-bass"], ["lse-base"]),
+        (["engine", "serve", "--fault", "pd-swap"], ["--fault pd-swap", "--disaggregation-mode prefill"]),
+        (
+            ["engine", "serve", "--disaggregation-mode", "decode", "--fault", "pd-shift"],
+            ["--fault pd-shift", "--disaggregation-mode prefill"],
+        ),
+        (
+            ["engine", "serve", "--fault", "lse-base", "--fault", "stride"],
+            ["--fault stride", "--attention-backend triton"],
+        ),
     ],
 )
 def test_bad_usage_is_one_clear_line(args: list[str], words: list[str], tmp_path: Path) -> None:
     assert_usage_error(harness(*args, reports=tmp_path / "reports"), *words)
+
+
+def test_what_help_says_is_shown_whole() -> None:
+    """Words in brackets are markup to whoever shows it, and vanish, where no backslash stands before them."""
+    said = list(_helps(typer.main.get_command(app)))
+    assert len(said) > 50
+    assert [text for text in said if Text.from_markup(text).plain != text.replace("\\[", "[")] == []
+
+
+def _helps(command: Any) -> Iterator[str]:
+    yield command.help or ""
+    for parameter in command.params:
+        yield getattr(parameter, "help", None) or ""
+    for inner in getattr(command, "commands", {}).values():
+        yield from _helps(inner)
 
 
 def test_every_command_has_help_with_an_example() -> None:

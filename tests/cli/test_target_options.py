@@ -162,4 +162,4 @@ def test_a_suite_without_the_target_is_not_run_and_a_fault_reaches_it_not(tmp_pa
 
 
 def test_the_harness_that_runs_is_the_one_that_jobs_import() -> None:
-    assert (CHECKOUT / "harness" / "pytest_plugin.py").is_file()
+    assert (CHECKOUT / "harness" / "pytest_plugin" / "__init__.py").is_file()

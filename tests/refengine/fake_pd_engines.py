@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
+import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,6 +56,7 @@ class Room:
 
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    aborted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Call:
@@ -85,16 +87,31 @@ class FakeEngine:
         self.nonce = nonce
         self.shape = shape_of(side)
         self.port = 0
-        self._in_flight: dict[str, asyncio.Event] = {}
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self.reset()
 
     def reset(self) -> None:
         """As before a test: nothing has come, nothing fails."""
+        self._in_flight: dict[str, asyncio.Event] = {}
         # The next generating calls are answered with these.
         self.refusals: list[tuple[int, str]] = []
+        # Cleared to hold these back.
+        self.judges = asyncio.Event()
+        self.judges.set()
         self.hangs = False
+        # Cleared, calls have come but are not known by their rids yet: the front asks for its prefill engine.
+        self.reads = asyncio.Event()
+        self.reads.set()
+        # Cleared, nothing that is in flight ends, aborted or not: a rank that is stopped.
+        self.steps = asyncio.Event()
+        self.steps.set()
+        # Seconds until the other side is complained of.
+        self.patience: float | None = None
+        # As if somebody aborted every request that comes.
+        self.aborts_itself = False
+        # Seconds from an abort to its answer.
+        self.tarries = 0.0
         # Cleared, nothing is answered until it is set again: a process that is stopped.
         self.runs = asyncio.Event()
         self.runs.set()
@@ -166,7 +183,8 @@ class FakeEngine:
             case "/abort_request":
                 self.aborted.put(call.body)
                 for rid, abort in self._in_flight.items():
-                    if call.body.get("abort_all") or rid.startswith(call.body["rid"]):
+                    named = call.body.get("rid", "")
+                    if call.body.get("abort_all") or rid == named or re.fullmatch(f"{named}_[0-9]+", rid):
                         abort.set()
                 _write(writer, 200, {})
             case "/metrics":
@@ -182,33 +200,50 @@ class FakeEngine:
         self.calls.put(call)
         if self.refusals:
             status, words = self.refusals.pop(0)
+            await self.judges.wait()
             return _write(writer, status, {"error": {"message": words, "code": status}})
         if self.hangs:
             await asyncio.Event().wait()
+        await self.reads.wait()
         if taken := [rid for rid in call.rids if rid in self._in_flight]:
             return _write(writer, 400, {"error": {"message": f"rid {taken[0]!r} is in flight already"}})
         abort = asyncio.Event()
+        if self.aborts_itself:
+            abort.set()
         self._in_flight |= dict.fromkeys(call.rids, abort)
         try:
-            await self._meet(call, abort)
+            await self.steps.wait()
+            complaint = await self._meet(call, abort)
         except asyncio.CancelledError:
-            # A real engine ends a request at a step boundary, a moment after its client has left.
-            asyncio.get_running_loop().call_later(LATER_S, self._forget, call)
+            self.hall.later(_forget_later(call, self._in_flight, self.steps))
             raise
-        self._forget(call)
+        _forget(call, self._in_flight)
+        if complaint:
+            return _write(writer, 502, {"error": {"message": complaint, "code": 502}})
+        if abort.is_set():
+            await asyncio.sleep(self.tarries)
+            return self._write_aborted(call, writer)
         if self.side is Side.DECODE and call.body.get("stream"):
             return await self._stream(writer)
         await self.answers.wait()
-        finish = "abort" if abort.is_set() else "length"
-        answers = [{"text": self.nonce, "room": room, "finish": finish} for room in call.rooms]
-        return _write(writer, 200, answers if isinstance(call.body["bootstrap_room"], list) else answers[0])
+        return self._write_answers(call, writer, finish="length")
 
-    def _forget(self, call: Call) -> None:
-        for rid in call.rids:
-            self._in_flight.pop(rid, None)
+    def _write_answers(self, call: Call, writer: asyncio.StreamWriter, *, finish: str) -> None:
+        meta = {"finish_reason": {"type": finish}}
+        answers = [{"text": self.nonce, "room": room, "meta_info": meta} for room in call.rooms]
+        _write(writer, 200, answers if isinstance(call.body["bootstrap_room"], list) else answers[0])
 
-    async def _meet(self, call: Call, abort: asyncio.Event) -> None:
-        """Prefill waits for its decode side to register, decode for the prompt to arrive; an abort ends either."""
+    def _write_aborted(self, call: Call, writer: asyncio.StreamWriter) -> None:
+        if not call.body.get("stream"):
+            return self._write_answers(call, writer, finish="abort")
+        _write_head(writer)
+        _write_chunk(writer, b'data: {"meta_info": {"finish_reason": {"type": "abort"}}}\n\n')
+        _write_chunk(writer, b"data: [DONE]\n\n")
+        return writer.write(b"0\r\n\r\n")
+
+    async def _meet(self, call: Call, abort: asyncio.Event) -> str:
+        """Prefill waits for its decode side to register, decode for the prompt to arrive; an abort of this side ends
+        that, and one of the other is what is complained of."""
         aborting = asyncio.ensure_future(abort.wait())
         try:
             for number in call.rooms:
@@ -220,18 +255,26 @@ class FakeEngine:
                 )
                 if self.side is Side.DECODE:
                     mine.set()
-                waiting = asyncio.ensure_future(other.wait())
-                await asyncio.wait({waiting, aborting}, return_when=asyncio.FIRST_COMPLETED)
-                waiting.cancel()
-                if self.side is Side.PREFILL and not abort.is_set():
+                waits = {asyncio.ensure_future(event.wait()) for event in (other, room.aborted)}
+                done, _ = await asyncio.wait(
+                    {*waits, aborting}, return_when=asyncio.FIRST_COMPLETED, timeout=self.patience
+                )
+                for waiting in waits:
+                    waiting.cancel()
+                if abort.is_set():
+                    room.aborted.set()
+                elif room.aborted.is_set():
+                    return "the other side gave it up: it was aborted by /abort_request"
+                elif not done:
+                    return "no progress from rank 1 of the other side"
+                elif self.side is Side.PREFILL:
                     mine.set()
+            return ""
         finally:
             aborting.cancel()
 
     async def _stream(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        )
+        _write_head(writer)
         for number in range(EVENTS):
             if number == self.breaks_at:
                 await writer.drain()
@@ -258,6 +301,13 @@ class Hall:
         self.loop = loop
         self.rooms: dict[int, Room] = defaultdict(Room)
         self.engines: list[FakeEngine] = []
+        self._later: set[asyncio.Task[None]] = set()
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Go on with it by itself; from the engines' own thread."""
+        task = asyncio.ensure_future(work)
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
 
     def engine(self, side: Side, **shape: Any) -> FakeEngine:
         """A running engine; `nonce` is its side and number."""
@@ -335,10 +385,26 @@ async def _read_call(reader: asyncio.StreamReader) -> Call:
     return Call(first.split()[1], json.loads(content or b"{}"), headers)
 
 
+async def _forget_later(call: Call, in_flight: dict[str, asyncio.Event], steps: asyncio.Event) -> None:
+    """A real engine ends a request at a step boundary, a moment after its client has left."""
+    await asyncio.sleep(LATER_S)
+    await steps.wait()
+    _forget(call, in_flight)
+
+
+def _forget(call: Call, in_flight: dict[str, asyncio.Event]) -> None:
+    for rid in call.rids:
+        in_flight.pop(rid, None)
+
+
 def _write(writer: asyncio.StreamWriter, status: int, body: Any) -> None:
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     head = f"HTTP/1.1 {status} Told\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
     writer.write(head.encode() + content)
+
+
+def _write_head(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
 
 
 def _write_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:

@@ -277,6 +277,26 @@ def test_an_engine_that_cannot_hand_over_is_refused(prefill: EngineConfig, statu
     play(script())
 
 
+@pytest.mark.parametrize("odd", [b"", b"<html>", b"[]", b"[" * 100_000, b'{"shape": {}}', b"\xff"])
+def test_a_server_that_answers_oddly_is_named(odd: bytes) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(odd) + odd)
+        await writer.drain()
+        writer.close()
+
+    async def script() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with played(DECODE) as ranks, client(ranks) as http:
+                place = {"bootstrap_host": "127.0.0.1", "bootstrap_port": port, "bootstrap_room": 1}
+                response = await http.post("/generate", json=body(**place))
+                assert response.status_code == 502
+                message = response.json()["error"]["message"]
+                assert f"the prefill engine at http://127.0.0.1:{port} answered what no prefill" in message
+
+    play(script())
+
+
 def test_an_engine_that_is_not_there_is_named() -> None:
     async def script() -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.refengine.comm import CommError, Communicator, ThreadWorld
+from harness.refengine.comm import CommError, Communicator, ThreadWorld, base
 from harness.refengine.config import EngineConfig
 
 KERNELS = Path(__file__).resolve().parents[2] / "suites" / "kernels"
@@ -139,6 +139,27 @@ def test_a_right_one_has_no_problems(size: int) -> None:
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
 def test_a_wrong_one_is_seen(wrong: Wrong) -> None:
     assert any(found["problems"] for found in sweep(2, wrong))
+
+
+def rounded(size: int) -> list[dict[str, Any]]:
+    return ThreadWorld(EngineConfig(tp=size)).run(lambda rank, comms: cases.sweep_rounded(comms.tp))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_sums_that_are_rounded_once_are_right(size: int) -> None:
+    assert rounded(size) == [{"rounded": 6, "problems": []}] * size
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_sums_in_16_bits_are_seen(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Every element of every rank."""
+    monkeypatch.setattr(base, "_SUMMED_WIDER", ())
+    for rank, found in enumerate(rounded(size)):
+        assert len(found["problems"]) == found["rounded"] == 6
+        assert found["problems"][0] == (
+            f"rank {rank}: 2048 and ones, contiguous [8, 16, 8] fp16 dim 0 loop 0: "
+            f"{1024 // size} of {1024 // size} elements differ"
+        )
 
 
 def test_problems_name_the_case() -> None:

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import pytest
 from fake_pd_engines import PATIENCE_S, FakeEngine, Hall, hall
 from router_process import ROOT, command, routed, start
 
+from harness.errors import UsageError
+from harness.refengine.listening import bind, listen, reserve
 from harness.refengine.transfer.handshake import refuse_pair
 from harness.topology import Side
 
@@ -134,6 +136,46 @@ def test_a_port_in_use_is_one_line(place: Hall) -> None:
         done = run([*place.pair()], "--port", str(port))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"harness: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_a_router_that_waits_refuses_connections(place: Hall) -> None:
+    pair = place.pair()
+    place.die(pair[1])
+    with reserve("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    process = start(pair, "--port", str(port))
+    assert process.stdout is not None and process.stderr is not None
+    process.stderr.readline()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    place.restart(pair[1], nonce="up")
+    assert process.stdout.readline().startswith(f"ready http://127.0.0.1:{port} ")
+    socket.create_connection(("127.0.0.1", port)).close()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
+def test_a_port_that_another_has_taken_meanwhile_is_one_line(place: Hall) -> None:
+    pair = place.pair()
+    place.die(pair[1])
+    with reserve("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+        process = start(pair, "--port", str(port))
+        assert process.stderr is not None
+        process.stderr.readline()
+        listen(other)
+        place.restart(pair[1], nonce="up")
+        out, told = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (2, "")
+    assert told == f"harness: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+@pytest.mark.parametrize("take", [bind, reserve])
+def test_a_port_where_somebody_listens_is_never_taken(take: Callable[[str, int], socket.socket]) -> None:
+    with bind("127.0.0.1", 0) as taken:
+        with pytest.raises(UsageError, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already in use"):
+            take("127.0.0.1", taken.getsockname()[1])
 
 
 def test_help_has_an_example() -> None:

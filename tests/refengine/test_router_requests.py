@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fake_pd_engines import EVENTS, PATIENCE_S, FakeEngine, Hall, hall
+from fake_pd_engines import EVENTS, LATER_S, PATIENCE_S, FakeEngine, Hall, hall
 from router_process import Router, events, routed
 
 from harness.refengine.transfer.handshake import refuse_pair
@@ -86,6 +86,14 @@ def test_the_prefill_sides_answer_is_neither_waited_for_nor_cut(
     while prefill.answered.get(timeout=PATIENCE_S).path != "/generate":
         pass
     assert prefill.closed.empty()
+
+
+def test_the_prefill_sides_answer_is_not_waited_for_at_all(place: Hall) -> None:
+    """Not even as long as a complaint of it would be: the request's time is shorter."""
+    prefill, decode = place.pair()
+    place.call(prefill.answers.clear)
+    with routed([prefill, decode], "--request-timeout", "2") as router:
+        assert router.generate().status_code == OK
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
@@ -180,12 +188,11 @@ def test_each_failed_attempt_is_logged(place: Hall) -> None:
 def test_the_last_error_says_what_each_attempt_met(
     pair: tuple[FakeEngine, FakeEngine], router: Router
 ) -> None:
-    pair[0].refusals = [(503, "first"), (502, "second"), (503, "third")]
+    pair[0].refusals = [(503, "first"), (503, "second"), (503, "third")]
     response = router.generate()
     assert (response.status_code, attempts(response)) == (503, "3")
     for number, words in enumerate(["first", "second", "third"], 1):
-        assert f"({number}) prefill engine {pair[0].url}: answered 50" in message(response)
-        assert words in message(response)
+        assert f"({number}) prefill engine {pair[0].url}: answered 503: {words}" in message(response)
     assert router.counted() == {"requests": 1, "retries": 2, "failed": 1}
 
 
@@ -204,6 +211,116 @@ def test_a_side_that_dies_under_a_request_is_told(
     assert f"{pair[side].side.value} engine {pair[side].url}: the connection broke" in message(response)
     assert "nothing answers there" in message(response)
     pair[1 - side].closed.get(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_refusal_that_comes_after_its_echo_is_what_the_client_gets(
+    side: int, stream: bool, place: Hall, pair: tuple[FakeEngine, FakeEngine], router: Router
+) -> None:
+    refusing, echoing = pair[side], pair[1 - side]
+    refusing.refusals = [(400, "the pool holds 512 tokens")]
+    place.call(refusing.judges.clear)
+    echoing.refusals = [(502, "the other side gave it up")]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(router.generate, stream=stream)
+        while echoing.answered.get(timeout=PATIENCE_S).path != "/generate":
+            pass
+        place.call(refusing.judges.set)
+        response = waiting.result(PATIENCE_S)
+    assert (response.status_code, message(response)) == (400, "the pool holds 512 tokens")
+    assert router.counted() == {"requests": 1, "retries": 0, "failed": 0}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_death_comes_before_its_echo(
+    side: int, place: Hall, pair: tuple[FakeEngine, FakeEngine], router: Router
+) -> None:
+    pair[side].hangs = True
+    pair[1 - side].refusals = [(502, "rank 1 of the other side ended")]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(router.generate)
+        while pair[1 - side].answered.get(timeout=PATIENCE_S).path != "/generate":
+            pass
+        place.die(pair[side])
+        response = waiting.result(PATIENCE_S)
+    assert "rank 1" not in message(response)
+    assert f"(1) {pair[side].side} engine {pair[side].url}: the connection broke" in message(response)
+
+
+@pytest.mark.parametrize("stuck", [0, 1])
+def test_what_one_side_complains_of_is_the_other_sides(stuck: int, place: Hall) -> None:
+    pairs = [place.pair(), place.pair()]
+    silent, patient = pairs[0][stuck], pairs[0][1 - stuck]
+    silent.hangs = True
+    for side in (pair[1 - stuck] for pair in pairs):
+        side.patience = LATER_S
+    # Two engines on the side that is stuck, and one on the other.
+    with routed([silent, pairs[1][stuck], patient]) as router:
+        responses = [router.generate() for _ in range(2)]
+        assert {response.status_code for response in responses} == {OK}
+        assert sorted(map(attempts, responses)) == ["1", "2"]
+        router.stop()
+    complaint = (
+        f"{patient.side} engine {patient.url}: answered 502: no progress from rank 1 of the other side"
+    )
+    assert router.told == (
+        f"router: /generate: attempt 1 of 3: {silent.side} engine {silent.url}: has not answered; {complaint}; "
+        "trying again\n"
+    )
+
+
+def test_sides_that_complain_of_each_other_are_both_told_and_both_left(place: Hall) -> None:
+    pairs = [place.pair(), place.pair()]
+    pairs[0][0].refusals, pairs[0][1].refusals = [(502, "decode is late")], [(502, "prefill is late")]
+    with routed([engine for pair in pairs for engine in pair]) as router:
+        response = router.generate()
+        assert (response.status_code, attempts(response)) == (OK, "2")
+        assert not pairs[1][0].calls.empty() and not pairs[1][1].calls.empty()
+        router.stop()
+    prefill, decode = (engine.url for engine in pairs[0])
+    assert f"prefill engine {prefill} and decode engine {decode}: " in str(router.told)
+    assert "prefill answered 502: decode is late, decode answered 502: prefill is late" in str(router.told)
+
+
+@pytest.mark.parametrize("stuck", [0, 1])
+@pytest.mark.parametrize("text", ["a", ["a", "b"]])
+def test_a_rid_that_an_engine_does_not_let_go_is_not_the_clients_mistake(
+    stuck: int, text: Any, place: Hall, pair: tuple[FakeEngine, FakeEngine], router: Router
+) -> None:
+    place.call(pair[stuck].steps.clear)
+    pair[1 - stuck].patience = LATER_S
+    response = router.generate(text=text, rid="r")
+    assert (response.status_code, attempts(response)) == (502, "3")
+    assert f"(1) {pair[stuck].side} engine {pair[stuck].url}: has not answered; " in message(response)
+    assert f"(2) {pair[stuck].side} engine {pair[stuck].url}: has not given up the attempt" in message(
+        response
+    )
+    assert router.counted() == {"requests": 1, "retries": 2, "failed": 1}
+    place.call(pair[stuck].steps.set)
+
+
+def test_a_rid_that_one_engine_does_not_let_go_goes_to_another(place: Hall) -> None:
+    prefill, stuck = place.pair()
+    other = place.engine(Side.DECODE)
+    place.call(stuck.steps.clear)
+    prefill.patience = LATER_S
+    with routed([prefill, stuck, other]) as router:
+        response = router.generate(rid="r")
+    assert (response.status_code, response.json()["text"], attempts(response)) == (OK, other.nonce, "2")
+
+
+def test_a_rid_that_another_client_uses_is_refused(
+    pair: tuple[FakeEngine, FakeEngine], router: Router
+) -> None:
+    pair[0].hangs = True
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(router.generate, rid="r")
+        pair[0].calls.get(timeout=PATIENCE_S), pair[1].calls.get(timeout=PATIENCE_S)
+        response = router.generate(rid="r")
+        assert (response.status_code, message(response)) == (400, "rid 'r' is in flight already")
+        router.http.post("/abort_request", json={"rid": "r"})
+        assert waiting.result(PATIENCE_S).status_code == OK
 
 
 def test_another_engine_of_the_side_takes_over(place: Hall) -> None:
@@ -318,7 +435,7 @@ def test_an_abort_goes_to_both_sides_and_ends_the_request(
         waiting = pool.submit(router.generate, rid="r")
         prefill.calls.get(timeout=PATIENCE_S), decode.calls.get(timeout=PATIENCE_S)
         assert router.http.post("/abort_request", json={"rid": "r"}).status_code == OK
-        assert waiting.result(PATIENCE_S).json()["finish"] == "abort"
+        assert waiting.result(PATIENCE_S).json()["meta_info"]["finish_reason"]["type"] == "abort"
     assert [engine.aborted.get(timeout=PATIENCE_S) for engine in pair] == [{"rid": "r"}] * 2
 
 
@@ -333,6 +450,129 @@ def test_an_aborted_request_is_not_tried_again(named: dict[str, Any], place: Hal
         place.die(prefill)
         response = waiting.result(PATIENCE_S)
     assert (response.status_code, attempts(response)) == (502, "1")
+
+
+@pytest.mark.parametrize("named", [{"rid": "r"}, {"abort_all": True}])
+@pytest.mark.parametrize(
+    "fields", [{"rid": "r"}, {"rid": "r", "stream": True}, {"rid": "r", "text": ["a", "b"]}]
+)
+def test_an_abort_is_an_answer_however_late(
+    named: dict[str, Any],
+    fields: dict[str, Any],
+    place: Hall,
+    pair: tuple[FakeEngine, FakeEngine],
+    router: Router,
+) -> None:
+    """The prefill side complains first."""
+    prefill, decode = pair
+    decode.tarries = LATER_S
+    place.call(prefill.steps.clear)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(router.generate, **fields)
+        prefill.calls.get(timeout=PATIENCE_S), decode.calls.get(timeout=PATIENCE_S)
+        aborting = pool.submit(router.http.post, "/abort_request", json=named)
+        assert decode.aborted.get(timeout=PATIENCE_S) == named
+        place.call(prefill.steps.set)
+        assert aborting.result(PATIENCE_S).status_code == OK
+        response = waiting.result(PATIENCE_S)
+    assert (response.status_code, attempts(response)) == (OK, "1")
+    assert '"abort"' in response.text
+    assert router.counted() == {"requests": 1, "retries": 0, "failed": 0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"rid": "r"}, {"rid": "r"}),
+        ({"rid": "r", "stream": True}, {"rid": "r"}),
+        ({"rid": "r"}, {"abort_all": True}),
+        ({"stream": True}, {"abort_all": True}),
+        ({}, {"abort_all": True}),
+    ],
+)
+def test_an_abort_ends_a_request_that_the_decode_side_has_yet_to_read(
+    fields: dict[str, Any],
+    named: dict[str, Any],
+    place: Hall,
+    pair: tuple[FakeEngine, FakeEngine],
+    router: Router,
+) -> None:
+    prefill, decode = pair
+    place.call(decode.reads.clear)
+    place.call(prefill.steps.clear)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(router.generate, **fields)
+        prefill.calls.get(timeout=PATIENCE_S), decode.calls.get(timeout=PATIENCE_S)
+        aborting = pool.submit(router.http.post, "/abort_request", json=named)
+        assert decode.aborted.get(timeout=PATIENCE_S) == named
+        place.call(decode.reads.set)
+        assert aborting.result(PATIENCE_S).status_code == OK
+        place.call(prefill.steps.set)
+        response = waiting.result(PATIENCE_S)
+    assert (response.status_code, attempts(response)) == (OK, "1")
+    assert '"abort"' in response.text
+    assert router.counted() == {"requests": 1, "retries": 0, "failed": 0}
+
+
+def test_an_abort_on_the_prefill_engine_alone_is_not_undone(
+    pair: tuple[FakeEngine, FakeEngine], router: Router
+) -> None:
+    prefill, decode = pair
+    decode.refusals = [(502, "prefill rank 0 gave it up")]
+    prefill.aborts_itself = True
+    response = router.generate()
+    assert (response.status_code, attempts(response)) == (502, "1")
+    assert message(response) == f"prefill engine {prefill.url}: the request was aborted there"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"abort_all": False},
+        {"abort_all": 1},
+        {"rid": ""},
+        {"rid": 5},
+        {"rid": ["r"]},
+        {"rid": {"r": 1}},
+        {"rid": "r", "abort_all": True},
+        {"rid": "r", "why": "x"},
+    ],
+)
+def test_an_abort_that_is_refused_touches_nothing(
+    wrong: dict[str, Any], place: Hall, pair: tuple[FakeEngine, FakeEngine], router: Router
+) -> None:
+    response, answer = _abort_while_failing(place, pair, router, wrong, rid="r")
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "BadRequestError")
+    assert (answer.status_code, attempts(answer)) == (OK, "2")
+    assert all(engine.aborted.empty() or "why" not in engine.aborted.get() for engine in pair)
+
+
+@pytest.mark.parametrize("named", ["r_0", "r_1", "r_", "r_x", "rr", "q"])
+def test_an_abort_of_another_rid_touches_nothing(
+    named: str, place: Hall, pair: tuple[FakeEngine, FakeEngine], router: Router
+) -> None:
+    response, answer = _abort_while_failing(place, pair, router, {"rid": named}, rid="r")
+    assert response.status_code == OK
+    assert (answer.status_code, attempts(answer)) == (OK, "2")
+
+
+def _abort_while_failing(
+    place: Hall,
+    pair: tuple[FakeEngine, FakeEngine],
+    router: Router,
+    body: dict[str, Any],
+    **fields: Any,
+) -> tuple[httpx.Response, httpx.Response]:
+    """The answers of an abort, and of a request whose first attempt fails after it."""
+    pair[0].refusals = [(503, "not now")]
+    place.call(pair[0].judges.clear)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(router.generate, **fields)
+        pair[0].calls.get(timeout=PATIENCE_S), pair[1].calls.get(timeout=PATIENCE_S)
+        response = router.http.post("/abort_request", json=body)
+        place.call(pair[0].judges.set)
+        return response, waiting.result(PATIENCE_S)
 
 
 # --- deadlines
@@ -437,6 +677,43 @@ def test_health_needs_both_sides(
     assert response.status_code == 503
     assert pair[side].url in message(response) and pair[1 - side].url not in message(response)
     assert router.http.get("/health_generate").status_code == 502
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_an_engine_that_is_of_no_pair_any_more_is_not_healthy(
+    side: int, place: Hall, pair: tuple[FakeEngine, FakeEngine], router: Router
+) -> None:
+    place.die(pair[side])
+    place.restart(pair[side], nonce="other", page_size=32)
+    refused = refuse_pair(pair[0].shape, pair[1].shape)
+    told = [engine for engines in router.info()["pair"].values() for engine in engines]
+    assert [engine["healthy"] for engine in told] == [False, False]
+    assert all(str(refused) in engine["trouble"] for engine in told)
+    response = router.http.get("/health")
+    assert response.status_code == 503
+    assert str(refused) in message(response)
+    place.die(pair[side])
+    place.restart(pair[side], nonce="as before")
+    assert router.http.get("/health").status_code == OK
+
+
+def test_one_pair_is_enough_to_be_healthy(place: Hall) -> None:
+    prefill, decode = place.pair()
+    other = place.engine(Side.DECODE)
+    with routed([prefill, decode, other]) as router:
+        place.die(other)
+        place.restart(other, nonce="other", page_size=32)
+        assert router.http.get("/health").status_code == OK
+        told = router.info()["pair"]
+        healthy = {engine["url"]: engine["healthy"] for engines in told.values() for engine in engines}
+        assert healthy == {prefill.url: True, decode.url: True, other.url: False}
+        assert [attempts(router.generate()) for _ in range(4)] == ["1"] * 4
+        # Both sides have an engine that is well, and these two are no pair.
+        place.die(decode)
+        response = router.http.get("/health")
+        assert response.status_code == 503
+        assert f"{decode.url}: nothing answers" in message(response)
+        assert str(refuse_pair(prefill.shape, other.shape)) in message(response)
 
 
 def test_every_engine_is_flushed(place: Hall, pair: tuple[FakeEngine, FakeEngine], router: Router) -> None:

@@ -82,6 +82,15 @@ def test_each_side_needs_its_own_mode(prefill: str, decode: str, said: list[str]
     assert all(each in reason for each in said)
 
 
+@pytest.mark.parametrize("pair", [*SUPPORTED, *REFUSED], ids=lambda pair: pair.id)
+def test_while_modes_are_wrong_nothing_is_said_of_who_deals_to_whom(pair: Pair) -> None:
+    """Exchanged addresses, most likely: then the rule would be read the wrong way round."""
+    prefill, decode = pair.shapes()
+    for reason in (refuse_pair(decode, prefill), refuse_pair(prefill, prefill), refuse_pair(decode, decode)):
+        assert reason is not None and "--disaggregation-mode" in reason
+        assert "--dcp" not in reason and "--interleave" not in reason
+
+
 def test_every_reason_is_told_at_once() -> None:
     other = replace(DECODE, dtype="bf16", page_size=32, num_layers=3, head_dim=8)
     reasons = str(refuse_pair(PREFILL, other)).split("; both must be the same")

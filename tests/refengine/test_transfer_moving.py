@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 from pd_pairs import SUPPORTED, Pair
-from transfer_world import TRANSPORTS, World
+from transfer_world import FIRST, TRANSPORTS, World
 
 from harness.refengine.config import TransferBackend
 from harness.refengine.transfer.events import Arrived, Bound, Sent
-
-FIRST = {"token": 7, "logprob": -0.5, "top": []}
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -27,7 +25,7 @@ def test_every_row_arrives_where_it_belongs(pair: Pair, transport: TransferBacke
             world.expect(f"r{nth}", room=nth, prompt=prompt, pages=ours[nth], index=nth)
             for rank in world.prefill:
                 assert rank.hears() == Bound(f"r{nth}")
-            world.send(f"r{nth}", prompt, theirs[nth], chunk=16, first=FIRST)
+            world.send(f"r{nth}", prompt, theirs[nth], chunk=16)
             for rank in world.prefill:
                 assert rank.hears() == Sent(f"r{nth}")
             for decode in world.decode:

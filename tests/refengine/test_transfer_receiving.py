@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 import zmq
-from transfer_world import PATIENCE_S, ROW_BYTES, DecodeRank, PrefillRank, Prompt, small
+from transfer_world import (
+    FIRST,
+    PATIENCE_S,
+    RAW_LENGTH,
+    ROW_BYTES,
+    DecodeRank,
+    PrefillRank,
+    RawPrefillRank,
+    arrived,
+    raw_prefill_rank,
+    small,
+)
 
 from harness.refengine.config import TransferBackend
-from harness.refengine.transfer.events import Arrived, Failed, PeerInfo
-from harness.refengine.transfer.packing import pack_rows
+from harness.refengine.transfer.events import Failed, PeerInfo
 from harness.refengine.transfer.wire import (
     Block,
     Cancel,
@@ -21,74 +30,31 @@ from harness.refengine.transfer.wire import (
     Hello,
     Message,
     Refuse,
-    Register,
     decode,
-    encode,
 )
-
-LENGTH = 8
-
-
-class RawPrefillRank:
-    """A ROUTER that says what the test says, with a pool to take rows from."""
-
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        prefill, decode_config = small()
-        self.rank = PrefillRank(prefill, 0, 4)
-        self.prompt = Prompt.draw(self.rank.shape, LENGTH, 0)
-        self.rank.fill(self.prompt, (1,))
-        self.router = context.socket(zmq.ROUTER)
-        self.router.linger = 0
-        self.router.rcvtimeo = round(PATIENCE_S * 1000)
-        self.port = self.router.bind_to_random_port("tcp://127.0.0.1")
-        self.identity = b""
-        self.decode = DecodeRank(decode_config, 0, 4).start()
-
-    def expect(self, rid: str = "r", room: int = 1) -> None:
-        peer = PeerInfo(host="127.0.0.1", shape=self.rank.shape, ports=(self.port,), nonce="launched")
-        self.decode.receiver.expect(rid, room=room, index=5, prompt_len=LENGTH, pages=(2,), peer=peer)
-        while self.hears() != Register(room=room, prompt_len=LENGTH):
-            pass
-
-    def hears(self) -> Message:
-        self.identity, frame = self.router.recv_multipart()
-        return decode(frame)
-
-    def say(self, message: Message, *payload: bytes) -> None:
-        self.router.send_multipart([self.identity, encode(message), *payload])
-
-    def block(self, start: int, stop: int, *, room: int = 1, slot: int = 0) -> tuple[Block, bytes]:
-        rows = torch.arange(16 + start, 16 + stop)
-        data = pack_rows(self.rank.pool, rows, self.rank.heads).to_bytes()
-        return Block(room=room, slot=slot, rows=stop - start, size=len(data)), data
 
 
 @pytest.fixture
 def raw() -> Iterator[RawPrefillRank]:
-    with zmq.Context() as context:
-        raw = RawPrefillRank(context)
-        try:
-            raw.expect()
-            yield raw
-        finally:
-            raw.decode.receiver.close()
-            raw.router.close()
+    with raw_prefill_rank() as raw:
+        raw.expect()
+        yield raw
 
 
 def test_blocks_are_put_in_the_order_they_come(raw: RawPrefillRank) -> None:
     for start, stop in ((0, 3), (3, 8)):
         raw.say(*raw.block(start, stop))
         assert raw.hears() == Credit(slot=0)
-    raw.say(End(room=1, rows=LENGTH, first={"token": 3}))
+    raw.say(End(room=1, rows=RAW_LENGTH, first=FIRST))
     assert raw.hears() == Done(room=1)
-    assert raw.decode.hears() == Arrived("r", {"token": 3})
+    assert raw.decode.hears() == arrived("r")
     raw.decode.assert_holds([(raw.prompt, (2,), 5)])
 
 
 def test_a_block_of_a_room_that_is_unknown_goes_nowhere_but_is_granted(raw: RawPrefillRank) -> None:
     raw.say(*raw.block(0, 8, room=99, slot=2))
     assert raw.hears() == Credit(slot=2)
-    raw.say(End(room=99, rows=8))
+    raw.say(End(room=99, rows=8, first=FIRST))
     raw.say(Cancel(room=99, why="whatever"))
     raw.decode.receiver.drop("r", why="enough")
     assert raw.hears() == Cancel(room=1, why="enough")
@@ -111,8 +77,8 @@ def test_a_block_that_does_not_fit_fails_its_request_alone(
     assert raw.decode.hears() == Failed("r", why)
     assert {raw.hears() for _ in range(2)} == {Credit(slot=0), Cancel(room=1, why=why)}
     raw.say(*raw.block(0, 8, room=2))
-    raw.say(End(room=2, rows=LENGTH))
-    assert raw.decode.hears() == Arrived("other")
+    raw.say(End(room=2, rows=RAW_LENGTH, first=FIRST))
+    assert raw.decode.hears() == arrived("other")
     raw.decode.assert_holds([(raw.prompt, (2,), 5)])
 
 
@@ -126,8 +92,8 @@ def test_an_end_with_other_rows_fails_with_all_numbers(raw: RawPrefillRank) -> N
 
 def test_a_block_after_the_end_is_no_more_awaited(raw: RawPrefillRank) -> None:
     raw.say(*raw.block(0, 8))
-    raw.say(End(room=1, rows=8))
-    assert raw.decode.hears() == Arrived("r")
+    raw.say(End(room=1, rows=8, first=FIRST))
+    assert raw.decode.hears() == arrived("r")
     raw.decode.pool.free_pages([2])
     raw.say(*raw.block(0, 8))
     assert [raw.hears() for _ in range(3)] == [Credit(slot=0), Done(room=1), Credit(slot=0)]
@@ -152,8 +118,8 @@ def test_a_prefill_rank_that_makes_no_sense_is_left(raw: RawPrefillRank, said: M
     # The next request begins anew.
     raw.expect("again", room=3)
     raw.say(*raw.block(0, 8, room=3))
-    raw.say(End(room=3, rows=8))
-    assert raw.decode.hears() == Arrived("again")
+    raw.say(End(room=3, rows=8, first=FIRST))
+    assert raw.decode.hears() == arrived("again")
 
 
 def test_cancelled_by_the_prefill_rank_it_fails_with_the_reason(raw: RawPrefillRank) -> None:
@@ -166,9 +132,9 @@ def test_cancelled_by_the_prefill_rank_it_fails_with_the_reason(raw: RawPrefillR
 
 def test_what_was_said_before_the_end_of_a_connection_counts(raw: RawPrefillRank) -> None:
     raw.say(*raw.block(0, 8))
-    raw.say(End(room=1, rows=8))
+    raw.say(End(room=1, rows=8, first=FIRST))
     raw.router.close(linger=round(PATIENCE_S * 1000))
-    assert raw.decode.hears() == Arrived("r")
+    assert raw.decode.hears() == arrived("r")
     raw.decode.assert_holds([(raw.prompt, (2,), 5)])
 
 

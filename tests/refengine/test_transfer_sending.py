@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transfer_world import (
+    FIRST,
     ROW_BYTES,
     PrefillRank,
     Prompt,
     RawDecodeRank,
     World,
+    arrived,
     await_that,
     few_slots,
     raw_decode_rank,
@@ -58,7 +60,7 @@ def test_what_is_sent_before_it_is_bound_waits_for_that(world: World) -> None:
     world.send("r", prompt, (1, 2), chunk=7)
     assert world.prefill[0].sender.stats()["rows_sent"] == 0
     world.expect("r", room=1, prompt=prompt, pages=(3, 4))
-    assert world.decode[0].hears() == Arrived("r")
+    assert world.decode[0].hears() == arrived("r")
     world.decode[0].assert_holds([(prompt, (3, 4), 0)])
 
 
@@ -82,10 +84,10 @@ def test_nothing_goes_to_some_before_all_have_come() -> None:
         assert world.prefill[0].hears() == Bound("other")
         world.send("r", prompt, (1, 2), chunk=20)
         world.send("other", prompt, (1, 2), chunk=20)
-        assert [rank.hears() for rank in world.decode] == [Arrived("other")] * 2
+        assert [rank.hears() for rank in world.decode] == [arrived("other"), Arrived("other")]
         assert first.receiver.stats()["rows_received"] == 10
         second.receiver.expect("r", **expected)
-        assert [rank.hears() for rank in world.decode] == [Arrived("r")] * 2
+        assert [rank.hears() for rank in world.decode] == [arrived("r"), Arrived("r")]
 
 
 def test_chunks_go_before_the_last_one_is_there(world: World) -> None:
@@ -99,8 +101,8 @@ def test_chunks_go_before_the_last_one_is_there(world: World) -> None:
     with decode.receiver.lock:
         assert [row[2] for row in decode.pool.held_rows()] == list(range(13))
     prefill.sender.chunk("r", start=13, stop=30, pages=(1, 2))
-    prefill.sender.finish("r", first=None)
-    assert decode.hears() == Arrived("r")
+    prefill.sender.finish("r", first=FIRST)
+    assert decode.hears() == arrived("r")
     decode.assert_holds([(prompt, (3, 4), 9)])
 
 
@@ -111,7 +113,8 @@ def test_handovers_share_a_link(world: World) -> None:
         world.open(f"r{nth}", room=nth, prompt=prompt)
     for nth, prompt in enumerate(prompts):
         world.send(f"r{nth}", prompt, (nth + 1,), chunk=5)
-    assert {world.decode[0].hears() for _ in prompts} == {Arrived(f"r{nth}") for nth in range(4)}
+    ended = [world.decode[0].hears() for _ in prompts]
+    assert sorted(ended, key=lambda event: event.rid) == [arrived(f"r{nth}") for nth in range(4)]
     world.decode[0].assert_holds([(prompt, (nth + 5,), nth) for nth, prompt in enumerate(prompts)])
 
 
@@ -127,7 +130,7 @@ def test_without_credit_only_as_many_blocks_go_as_there_are_slots(
     assert prefill.hears() == Bound("r")
     prefill.fill(prompt, pages)
     prefill.sender.chunk("r", start=0, stop=160, pages=pages)
-    prefill.sender.finish("r", first=None)
+    prefill.sender.finish("r", first=FIRST)
     blocks = [decode.hears(), decode.hears()]
     assert blocks == [Block(room=1, slot=slot, rows=10, size=10 * ROW_BYTES) for slot in (0, 1)]
     # The first answer to this comes after all that went before it.
@@ -181,7 +184,7 @@ def test_after_a_drop_the_pool_is_left_alone(side: str, stage: str, length: int)
         if stage == "half":
             await_that(lambda: decode.receiver.stats()["rows_received"] >= length // 2, decode)
         if stage == "finished":
-            prefill.sender.finish("r", first=None)
+            prefill.sender.finish("r", first=FIRST)
         if side == "prefill":
             prefill.sender.drop("r", why="enough")
             prefill.pool.free_pages(ours)
@@ -202,7 +205,7 @@ def follow_up(world: World, decode: Any, pages: tuple[int, ...], prompt: Prompt 
     world.open("after", room=2, prompt=other)
     world.expect("after", room=2, prompt=other, pages=(1,), index=4)
     world.send("after", other, (1,), chunk=3)
-    while decode.hears() != Arrived("after"):
+    while decode.hears() != arrived("after"):
         pass
     decode.assert_holds([(other, (1,), 4)])
 
@@ -252,7 +255,7 @@ def test_a_room_is_one_request_at_a_time(world: World) -> None:
     world.expect("s", room=1, prompt=prompt, pages=(5, 6))
     assert world.decode[0].hears() == Failed("s", "room 1 is in use by another request")
     world.send("r", prompt, (1, 2), chunk=20)
-    assert world.decode[0].hears() == Arrived("r")
+    assert world.decode[0].hears() == arrived("r")
     # And again, once it is over.
     assert [world.prefill[0].hears() for _ in range(2)] == [Bound("r"), Sent("r")]
     world.open("t", room=1, prompt=prompt)
@@ -322,4 +325,4 @@ def hand_one_over(transport: TransferBackend) -> None:
         world.open("r", room=1, prompt=prompt)
         world.expect("r", room=1, prompt=prompt, pages=(3, 4, 5))
         world.send("r", prompt, (1, 2, 3), chunk=16)
-        assert world.decode[0].hears() == Arrived("r")
+        assert world.decode[0].hears() == arrived("r")

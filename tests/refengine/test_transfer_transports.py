@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from harness.refengine.transfer.transports import (
     make_transport,
 )
 from harness.refengine.transfer.transports.base import SlotSizes
+from harness.refengine.transfer.transports.modules import NIXL_MODULES, nixl_module
 from harness.refengine.transfer.transports.shm import ShmTransport
 from harness.refengine.transfer.transports.tcp import TcpTransport
 
@@ -108,7 +112,10 @@ def test_an_offer_without_sizes_is_refused(backend: TransferBackend, odd: dict[s
     [
         ({"pid": 2**22}, "cannot open the decode rank's memory, /proc/4194304/fd/"),
         ({"fd": 10**6}, "cannot open the decode rank's memory"),
-        ({"pid": None}, "cannot open the decode rank's memory, /proc/None/fd/"),
+        ({"pid": None}, "pid of an offer is None; expected a number"),
+        ({"pid": "1/../self"}, "pid of an offer is '1/../self'; expected a number"),
+        ({"fd": "0\0"}, "fd of an offer is '0\\x00'; expected a number"),
+        ({"slot_bytes": 2**40}, "3 slots of 1099511627776 B are offered; allowed: 268435456 B in all"),
         ({"name": "harness-kv-of-somebody"}, "is not the decode rank's memory, but /memfd:harness-kv-"),
         ({"slots": 4}, "the decode rank's memory has 192 B, but it offered 256 B"),
     ],
@@ -134,12 +141,38 @@ def test_shared_memory_of_another_namespace_says_what_shm_needs() -> None:
     window.close()
 
 
+@pytest.mark.parametrize(
+    ("seals", "why"),
+    [
+        (0, "the decode rank's memory may still shrink"),
+        (fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE, "the decode rank's memory cannot be written to"),
+    ],
+)
+def test_shared_memory_that_may_vanish_or_takes_nothing_is_refused(seals: int, why: str) -> None:
+    """Writing to what has shrunk ends a process, whatever it catches."""
+    fd = os.memfd_create("harness-kv-test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, SIZES.total_bytes)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    with pytest.raises(TransportError, match=why):
+        ShmTransport().writer({**asdict(SIZES), "pid": os.getpid(), "fd": fd, "name": "harness-kv-test"})
+    os.close(fd)
+
+
 def test_a_payload_over_tcp_must_be_there_and_whole() -> None:
     window = TcpTransport().window(SIZES)
     with pytest.raises(TransportError, match="a block of 8 B came with no payload"):
         window.payload(0, 8, None)
     with pytest.raises(TransportError, match="a block of 8 B came with a payload of 7 B"):
         window.payload(0, 8, bytes(7))
+
+
+def test_a_folder_alone_is_no_nixl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in NIXL_MODULES:
+        (tmp_path / name).mkdir()
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    assert nixl_module() is None
 
 
 def test_without_nixl_its_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +192,8 @@ def test_without_nixl_its_backend_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     [
         ({"agent": None}, "names no agent and no address"),
         ({"address": "here"}, "names no agent and no address"),
+        ({"address": 2**64 - 191}, "an offer for NIXL names the address 18446744073709551425; there is none"),
+        ({"address": -8}, "an offer for NIXL names the address -8; there is none"),
         ({"agent": "?"}, "an offer for NIXL holds no agent"),
         ({"agent": "bm90aGluZw=="}, "NIXL cannot reach the decode rank's agent"),
     ],

@@ -28,7 +28,9 @@ from harness.refengine.transfer.wire import (
 ROOMS = st.integers(0, 2**63 - 1)
 COUNTS = st.integers(0, 2**40)
 OBJECTS = st.dictionaries(
-    st.text(), st.integers() | st.text() | st.none() | st.lists(st.floats(allow_nan=False)), max_size=3
+    st.text(),
+    st.integers(-(2**63), 2**63 - 1) | st.text() | st.none() | st.lists(st.floats(allow_nan=False)),
+    max_size=3,
 )
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Hello, nonce=st.text(), tp_rank=COUNTS, shape=OBJECTS, offer=OBJECTS),
@@ -63,6 +65,7 @@ def test_a_message_with_another_field_is_none(message: Message, data: st.DataObj
         {**values, "extra": 1},
         {**values, name: [1]},
         {**values, name: True},
+        {**values, name: -1},
     ]
     for changed in odd:
         with pytest.raises(WireError):

@@ -14,8 +14,10 @@ import torch
 
 from harness.refengine.triton_kernels import calls
 from harness.refengine.triton_kernels.loading import prepare_kernels
+from harness.refengine.triton_kernels.shapes import require_longest
 
 PROGRAM = Path(__file__).with_name("triton_programs.py")
+FAR = Path(__file__).with_name("triton_far.py")
 ROOT = Path(__file__).parents[2]
 
 # The least of the GPUs since Ampere that have bf16 (consumer cards): no block may need more, or nothing launches.
@@ -59,53 +61,126 @@ def test_every_kernel_compiles_and_multiplies_indices_in_64_bits(capability: int
         assert kernel["pipelined"] is (kernel["kernel"] != "merge_kernel"), kernel
 
 
-# The 33rd row of a pool whose rows are 2^26 elements apart: in 32 bits, its offset would be negative. Memory that is
-# not touched does not exist, so the interpreter must not copy its arguments to the CPU and back.
-FAR_ROWS = """
-import mmap, torch
-from harness.refengine.triton_kernels import calls
-from harness.refengine.triton_kernels.loading import prepare_kernels
-
-prepare_kernels(cuda=False)
-from triton.runtime.interpreter import GridExecutor
-
-GridExecutor._init_args_hst = lambda self, args, kwargs: (args, kwargs)
-GridExecutor._restore_args_dev = lambda *_: None
-memory = mmap.mmap(-1, 2 * 34 * 2**26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-kv = torch.frombuffer(memory, dtype=torch.float16).as_strided((34, 2, 1, 16), (2**26, 16, 16, 1))
-kv[32:, 1] = torch.tensor([2.0, 4.0], dtype=torch.float16)[:, None, None]
-page, length = torch.tensor([[2]]), torch.tensor([2])
-out, lse = calls.local_attention(torch.zeros(1, 1, 16), kv, page, length, scale=1.0, page_size=16, splits=1)
-print(out.unique().tolist(), lse.exp().item())
-"""
-
-
-def test_rows_past_two_to_the_31st_element_are_read() -> None:
-    """In a process of its own: reading elsewhere would end it."""
-    done = in_new_process("-c", FAR_ROWS)
+def test_what_lies_past_two_to_the_31st_element_is_read_and_written() -> None:
+    """Along every dim of every tensor, and by page number. In a process of its own: reading elsewhere would end it."""
+    done = in_new_process(str(FAR))
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "[3.0] 2.0\n"
+    assert done.stdout == "30 strides\n"
+
+
+def made(sizes: dict[str, tuple[int, ...]], *, whole: tuple[str, ...] = ()) -> dict[str, torch.Tensor]:
+    """Zeros of these sizes; those named in `whole` are integers."""
+    return {
+        name: torch.zeros(size, dtype=torch.int64 if name in whole else torch.float32)
+        for name, size in sizes.items()
+    }
 
 
 @pytest.mark.parametrize(
-    ("shapes", "said"),
+    ("given", "said"),
     [
-        ({"q": (2, 3, 16)}, r"q is \[2, 3, 16\]; it must be a multiple of 2 heads"),
-        ({"kv": (8, 1, 2, 16)}, r"kv is \[8, 1, 2, 16\]; it must be \[rows, 2, K, 16\]"),
-        ({"kv": (8, 2, 2, 8)}, r"kv is \[8, 2, 2, 8\]"),
-        ({"table": (3, 2)}, r"table is \[3, 2\]; it must be \[2, pages\], as lens"),
-        ({"lens": (3,)}, r"it must be \[2, pages\], as lens"),
+        ({"q": (2, 64)}, r"^q is \[2, 64\]; it must be \[B, H, D\]$"),
+        ({"q": (2, 3, 16)}, r"^q is \[2, 3, 16\]; it must be a multiple of 2 heads$"),
+        ({"kv": (8, 2, 16)}, r"^kv is \[8, 2, 16\]; it must be \[rows, 2, K, 16\]$"),
+        ({"kv": (8, 1, 2, 16)}, r"^kv is \[8, 1, 2, 16\]; it must be \[rows, 2, K, 16\]$"),
+        ({"kv": (8, 2, 2, 8)}, r"^kv is \[8, 2, 2, 8\]"),
+        ({"kv": (8, 2, 0, 16)}, r"^K, the KV heads of kv, is 0; it must be 1 or more$"),
+        ({"table": (3, 2)}, r"^table is \[3, 2\]; it must be \[2, pages\]$"),
+        ({"lens": (3,)}, r"^lens is \[3\]; it must be \[2\]$"),
+        ({"out": (2, 2, 16)}, r"^out is \[2, 2, 16\]; it must be \[2, 4, 16\]$"),
+        ({"out": (1, 2, 4, 16)}, r"^out is \[1, 2, 4, 16\]; it must be \[2, 4, 16\]$"),
+        ({"lse": (4, 2)}, r"^lse is \[4, 2\]; it must be \[2, 4\]$"),
+        ({"page_size": 0}, r"^page_size is 0; it must be 1 or more$"),
+        ({"splits": 0}, r"^splits is 0; it must be 1 or more$"),
+        ({"splits": -1}, r"^splits is -1; it must be 1 or more$"),
     ],
 )
-def test_shapes_that_do_not_belong_together_are_refused(
-    shapes: dict[str, tuple[int, ...]], said: str
+@pytest.mark.parametrize("splits", [1, 2])
+def test_a_decode_refuses_what_does_not_belong_together(
+    given: dict[str, Any], said: str, splits: int
 ) -> None:
     prepare_kernels(cuda=False)
-    sizes = {"q": (2, 4, 16), "kv": (8, 2, 2, 16), "table": (2, 2), "lens": (2,)} | shapes
-    q, kv = torch.zeros(sizes["q"]), torch.zeros(sizes["kv"])
-    table, lens = (torch.zeros(sizes[name], dtype=torch.int64) for name in ("table", "lens"))
+    how = {"page_size": 4, "splits": splits}
+    sizes = {"q": (2, 4, 16), "kv": (8, 2, 2, 16), "table": (2, 2), "lens": (2,), "out": (2, 4, 16)}
+    sizes |= {"lse": (2, 4)} | {name: size for name, size in given.items() if name not in how}
+    tensors = made(sizes, whole=("table", "lens"))
     with pytest.raises(ValueError, match=said):
-        calls.local_attention(q, kv, table, lens, scale=1.0, page_size=4)
+        calls.local_attention(**tensors, scale=1.0, **how | {n: x for n, x in given.items() if n in how})
+
+
+def test_lengths_beyond_the_page_table_are_refused_on_a_cpu() -> None:
+    """Its rows are in memory, so it costs nothing; a kernel would read whatever lies behind."""
+    tensors = made({"q": (2, 4, 16), "kv": (8, 2, 2, 16), "table": (2, 2)}, whole=("table",))
+    with pytest.raises(ValueError, match=r"^the longest of lens is 9; it must be 8 at most"):
+        calls.local_attention(**tensors, lens=torch.tensor([8, 9]), scale=1.0, page_size=4)
+
+
+@pytest.mark.parametrize(
+    ("parts", "lses", "said"),
+    [
+        ((2, 4, 16), (3, 2, 4), r"^parts is \[2, 4, 16\]; it must be \[splits, 2, 4, 16\]$"),
+        ((3, 2, 4, 8), (3, 2, 4), r"^parts is \[3, 2, 4, 8\]; it must be \[splits, 2, 4, 16\]$"),
+        ((0, 2, 4, 16), (0, 2, 4), r"^splits is 0; it must be 1 or more$"),
+        ((3, 2, 4, 16), (1, 2, 4), r"^lses is \[1, 2, 4\]; it must be \[3, 2, 4\]$"),
+    ],
+)
+def test_splits_have_a_place_each(parts: tuple[int, ...], lses: tuple[int, ...], said: str) -> None:
+    sizes = {
+        "q": (2, 4, 16),
+        "kv": (8, 2, 2, 16),
+        "table": (2, 2),
+        "lens": (2,),
+        "parts": parts,
+        "lses": lses,
+    }
+    with pytest.raises(ValueError, match=said):
+        calls.decode_splits(**made(sizes, whole=("table", "lens")), scale=1.0, page_size=4)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"parts": (2, 4, 16)}, r"^parts is \[2, 4, 16\]; it must be \[R, B, H, D\]$"),
+        ({"parts": (0, 2, 4, 16), "lses": (0, 2, 4)}, r"^the number of parts is 0; it must be 1 or more$"),
+        ({"lses": (3, 4, 2)}, r"^lses is \[3, 4, 2\]; it must be \[3, 2, 4\]$"),
+        ({"out": (2, 4, 8)}, r"^out is \[2, 4, 8\]; it must be \[2, 4, 16\]$"),
+        ({"lse": (2,)}, r"^lse is \[2\]; it must be \[2, 4\]$"),
+    ],
+)
+def test_a_merge_refuses_what_does_not_belong_together(given: dict[str, Any], said: str) -> None:
+    sizes = {"parts": (3, 2, 4, 16), "lses": (3, 2, 4), "out": (2, 4, 16), "lse": (2, 4)}
+    with pytest.raises(ValueError, match=said):
+        calls.merge_parts(**made(sizes | given))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"q": (5, 48)}, r"^q is \[5, 48\]; it must be \[T, H, D\]$"),
+        ({"new": (4, 2, 2, 16)}, r"^new is \[4, 2, 2, 16\]; it must be \[5, 2, K, 16\]$"),
+        ({"prefix": (9, 2, 1, 16)}, r"^prefix is \[9, 2, 1, 16\]; it must be \[rows, 2, 2, 16\]$"),
+        ({"order": (9, 1)}, r"^order is \[9, 1\]; it must be \[prefix tokens\]$"),
+        ({"prefix_ends": (2,)}, r"^prefix_ends is \[2\]; it must be \[3\]$"),
+        ({"kv_of_head": (2,)}, r"^kv_of_head is \[2\]; it must be \[3\]$"),
+        ({"longest": 3}, r"^longest is 3; it must be 4 or more, the new tokens of one sequence$"),
+    ],
+)
+def test_an_extend_refuses_what_does_not_belong_together(given: dict[str, Any], said: str) -> None:
+    sizes: dict[str, tuple[int, ...]] = {"q": (5, 3, 16), "new": (5, 2, 2, 16), "prefix": (9, 2, 2, 16)}
+    sizes |= {"order": (9,), "prefix_ends": (3,), "kv_of_head": (3,)}
+    sizes |= {name: size for name, size in given.items() if name in sizes}
+    whole = ("order", "prefix_ends", "kv_of_head")
+    ends, longest = torch.tensor([0, 1, 5]), given.get("longest", 4)
+    with pytest.raises(ValueError, match=said):
+        calls.extend_attention(**made(sizes, whole=whole), new_ends=ends, longest=longest, scale=1.0)
+
+
+def test_where_ends_cannot_be_read_a_bound_is_refused_that_never_suffices() -> None:
+    """Five tokens of two sequences: one has three."""
+    ends = torch.zeros(3, dtype=torch.int64, device="meta")
+    require_longest(3, ends, tokens=5)
+    with pytest.raises(ValueError, match=r"^longest is 2; it must be 3 or more"):
+        require_longest(2, ends, tokens=5)
 
 
 @pytest.mark.parametrize(

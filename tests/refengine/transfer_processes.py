@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from transfer_world import PATIENCE_S, DecodeRank, PrefillRank, Prompt
+from transfer_world import FIRST, PATIENCE_S, DecodeRank, PrefillRank, Prompt
 
 from harness.refengine.config import EngineConfig
 from harness.refengine.transfer.events import HandoverEvent, PeerInfo
@@ -146,7 +146,7 @@ class Processes(ExitStack):
             rank.do("", "fill", prompt=prompt, pages=here)
             rank.do("end", "open", rid=rid, room=room, prompt_len=prompt.length)
             rank.do("end", "chunk", rid=rid, start=0, stop=prompt.length, pages=tuple(here))
-            rank.do("end", "finish", rid=rid, first={"token": 1})
+            rank.do("end", "finish", rid=rid, first=FIRST)
 
 
 STOP, GO_ON, KILL = signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL

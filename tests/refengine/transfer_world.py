@@ -20,12 +20,13 @@ from torch import Tensor
 
 from harness.refengine.config import DisaggregationMode, EngineConfig, TransferBackend
 from harness.refengine.kv_pool import KVPool
-from harness.refengine.transfer.events import HandoverEvent, PeerInfo
+from harness.refengine.transfer.events import Arrived, HandoverEvent, PeerInfo
 from harness.refengine.transfer.handshake import EngineShape
+from harness.refengine.transfer.packing import pack_rows
 from harness.refengine.transfer.receiver import KVReceiver
 from harness.refengine.transfer.sender import KVSender
 from harness.refengine.transfer.transports.modules import nixl_module
-from harness.refengine.transfer.wire import Hello, Message, decode, encode
+from harness.refengine.transfer.wire import Block, Hello, Message, Register, decode, encode
 
 needs_nixl = pytest.mark.skipif(
     nixl_module() is None, reason="needs the package nixl: pip install 'harness[nixl]'"
@@ -40,6 +41,10 @@ POISON = 1e4
 # Far longer than anything here takes on a busy machine: only a handover that hangs meets it.
 PATIENCE_S = 60.0
 LOOK_S = 0.001
+# What an engine tells of an answer's first token.
+FIRST: dict[str, Any] = {"token": 7, "logprob": -0.5, "top": []}
+# Of the prompt of a prefill rank in the hand of a test, in its page 1.
+RAW_LENGTH = 8
 # One row of the smallest pair's model, as it travels.
 ROW_BYTES = 16 + 512
 
@@ -220,7 +225,7 @@ class World(ExitStack):
         pages: Sequence[int],
         *,
         chunk: int,
-        first: dict[str, Any] | None = None,
+        first: dict[str, Any] = FIRST,
     ) -> None:
         """Compute and send a prompt as an engine does, chunk by chunk."""
         for rank in self.prefill:
@@ -240,6 +245,11 @@ def small(**changes: Any) -> tuple[EngineConfig, EngineConfig]:
         EngineConfig(disaggregation_mode=DisaggregationMode.PREFILL, **common),
         EngineConfig(disaggregation_mode=DisaggregationMode.DECODE, **common),
     )
+
+
+def arrived(rid: str, first: dict[str, Any] = FIRST) -> Arrived:
+    """What decode rank 0 tells of a handover that has gone well."""
+    return Arrived(rid, first)
 
 
 def await_that(condition: Callable[[], bool], rank: Rank) -> None:
@@ -294,3 +304,49 @@ def raw_decode_rank() -> Iterator[tuple[PrefillRank, RawDecodeRank]]:
             yield world.prefill[0], rank
         finally:
             rank.socket.close()
+
+
+class RawPrefillRank:
+    """A ROUTER that says what the test says, with a pool to take rows from."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        prefill, decode_config = small()
+        self.rank = PrefillRank(prefill, 0, 4)
+        self.prompt = Prompt.draw(self.rank.shape, RAW_LENGTH, 0)
+        self.rank.fill(self.prompt, (1,))
+        self.router = context.socket(zmq.ROUTER)
+        self.router.linger = 0
+        self.router.rcvtimeo = round(PATIENCE_S * 1000)
+        self.port = self.router.bind_to_random_port("tcp://127.0.0.1")
+        self.identity = b""
+        self.decode = DecodeRank(decode_config, 0, 4).start()
+
+    def expect(self, rid: str = "r", room: int = 1) -> None:
+        peer = PeerInfo(host="127.0.0.1", shape=self.rank.shape, ports=(self.port,), nonce="launched")
+        self.decode.receiver.expect(rid, room=room, index=5, prompt_len=RAW_LENGTH, pages=(2,), peer=peer)
+        while self.hears() != Register(room=room, prompt_len=RAW_LENGTH):
+            pass
+
+    def hears(self) -> Message:
+        self.identity, frame = self.router.recv_multipart()
+        return decode(frame)
+
+    def say(self, message: Message, *payload: bytes) -> None:
+        self.router.send_multipart([self.identity, encode(message), *payload])
+
+    def block(self, start: int, stop: int, *, room: int = 1, slot: int = 0) -> tuple[Block, bytes]:
+        rows = torch.arange(16 + start, 16 + stop)
+        data = pack_rows(self.rank.pool, rows, self.rank.heads).to_bytes()
+        return Block(room=room, slot=slot, rows=stop - start, size=len(data)), data
+
+
+@contextmanager
+def raw_prefill_rank() -> Iterator[RawPrefillRank]:
+    """A decode rank, and a prefill rank in the hand of the test."""
+    with zmq.Context() as context:
+        raw = RawPrefillRank(context)
+        try:
+            yield raw
+        finally:
+            raw.decode.receiver.close()
+            raw.router.close()

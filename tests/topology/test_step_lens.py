@@ -179,6 +179,7 @@ def test_the_reference_target_answers_as_counted_by_hand() -> None:
     first, second = REFERENCE.replays(LAYOUT, 1, [[6, 9], [2]], rows=2, step=Step.DECODE, draft_tokens=2)
     assert (first.global_lens, first.local_lens, first.paged) == ([6, 9], [2, 2], [2, 2])
     assert (second.global_lens, second.local_lens, second.paged) == ([2, 1], [1, 0], [1, 0])
+    assert (first.visible, second.visible) == ([2, 2], [1, 0])
     assert REFERENCE.visible(LAYOUT, 1, [0, 4], draft_tokens=2) == [[0, 1], [1, 2]]
 
 

@@ -112,12 +112,12 @@ class Pairing:
         try:
             response = await self._http.get(url)
         except httpx.HTTPError as error:
-            raise HandoverError(f"{where} cannot be reached: {error or type(error).__name__}") from error
+            raise HandoverError(f"{where} cannot be reached: {str(error) or type(error).__name__}") from error
         if response.status_code != httpx.codes.OK:
             raise HandoverError(f"{where} answered {response.status_code}: {response.text[:MAX_TOLD]}")
         try:
             peer = PeerInfo.from_dict({"host": url.host, **response.json()})
-        except (ValueError, TypeError, UsageError) as error:
+        except (ValueError, TypeError, RecursionError, UsageError) as error:
             raise HandoverError(
                 f"{where} answered what no prefill engine of this release does: {error}"
             ) from error

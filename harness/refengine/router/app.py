@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from harness.errors import UsageError
 from harness.refengine.http_errors import CLIENT_CLOSED_REQUEST
-from harness.refengine.router.bodies import ClientBody, Endpoint, parse_body, parse_object
+from harness.refengine.router.bodies import ClientBody, Endpoint, parse_abort, parse_body
 from harness.refengine.router.errors import error_response
 from harness.refengine.router.proxy import Proxy
 from harness.refengine.router.state import State, UnreachableError
@@ -54,8 +54,7 @@ def _add_orders(app: FastAPI, state: State) -> None:
     @app.post("/abort_request")
     async def abort(request: Request) -> Response:
         content = await _read(request)
-        fields = parse_object(content)
-        status, words = await state.abort(content, rid=fields.get("rid") or None)
+        status, words = await state.abort(content, rid=parse_abort(content))
         return error_response(status, words) if words else Response()
 
     @app.api_route("/flush_cache", methods=["GET", "POST"])

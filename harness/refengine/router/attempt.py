@@ -1,6 +1,7 @@
 """One attempt of one request on one pair of engines: both calls at once, until the decode side answers.
 
-Failure rule: as soon as one side fails, the other's call is ended and the attempt raises what the first one said.
+Failure rule: as soon as one side fails, the other's call is ended and the attempt raises what the first one said. Where
+that was a complaint of the other side, its own answer is waited for first, and comes first.
 Whoever is cancelled here is cancelled with both calls closed, which aborts the request on both engines.
 """
 
@@ -8,22 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from harness.refengine.router.bodies import ClientBody, Rooms
+from harness.refengine.router.bodies import ClientBody, Rooms, aborted_in
 from harness.refengine.router.events import EventSplitter, error_of
 from harness.refengine.router.flight import Flight, cancel
-from harness.refengine.router.policy import Cause, Failure, Pair, answered, decisive
+from harness.refengine.router.policy import Cause, Failure, Pair, answered, decisive, unless_held
 from harness.refengine.router.sides import Engine, in_words
 from harness.topology import Side
 
 # How long a side may take to confirm that it has given a request up. An abort takes one step of the engine.
 RELEASE_S = 2.0
+# How long a side's own answer is waited for once the other has complained of it. They part ways within milliseconds,
+# on a machine under load within a second.
+ECHO_S = 2.0
 # How long the prefill side's answer may stay away once the decode side has answered: nothing is computed meanwhile.
 SETTLE_S = 10.0
 ABORT = "/abort_request"
@@ -76,7 +80,7 @@ class Attempt:
     engines: tuple[Engine, Engine]
     body: ClientBody
     flight: Flight
-    left: set[asyncio.Task[None]]
+    left: set[asyncio.Task[bytes]]
     rooms: Rooms = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +89,7 @@ class Attempt:
     async def run(self) -> Reply:
         """Raises AttemptError."""
         self.flight.waiting = list(self.engines)
+        self.flight.orders = self.body.orders(self.rooms)
         prefill = asyncio.create_task(self._prefill())
         decode = asyncio.create_task(self._decode())
         try:
@@ -99,23 +104,39 @@ class Attempt:
         self._leave(prefill)
         return reply
 
-    async def _outcome(self, prefill: asyncio.Task[None], decode: asyncio.Task[Reply]) -> Reply:
+    async def _outcome(self, prefill: asyncio.Task[bytes], decode: asyncio.Task[Reply]) -> Reply:
         """The decode side's answer; raises AttemptError when either side fails before."""
-        pending: set[asyncio.Task[Any]] = {prefill, decode}
-        while True:
-            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            # A decode side that has answered had all it needs, whatever becomes of the prefill side.
-            if decode in done and decode.exception() is None:
-                return decode.result()
-            failures = [failure for task in done if (failure := _failure_of(task)) is not None]
-            if failures:
-                raise AttemptError(decisive(failures))
-            self.flight.waiting = [self.engines[1]]
+        sides: dict[asyncio.Task[Any], Side] = {prefill: Side.PREFILL, decode: Side.DECODE}
+        await self._wait(sides)
+        if prefill.done() and _failure_of(prefill) is None:
+            await self._wait({decode: Side.DECODE})
+        if {failure.cause for failure in _failures(sides)} == {Cause.ECHO}:
+            await self._wait(sides, return_when=asyncio.ALL_COMPLETED, timeout=ECHO_S)
+        # A decode side that has answered had all it needs, whatever becomes of the prefill side.
+        if decode.done() and _failure_of(decode) is None:
+            return decode.result()
+        failures = _failures(sides)
+        if prefill.done() and _failure_of(prefill) is None and aborted_in(prefill.result()):
+            failures.append(self._failure(Side.PREFILL, Cause.ABORTED, "the request was aborted there"))
+        silent = next((side for task, side in sides.items() if not task.done()), None)
+        raise AttemptError(decisive(failures, silent=silent))
 
-    async def _prefill(self) -> None:
+    async def _wait(
+        self,
+        sides: Mapping[asyncio.Task[Any], Side],
+        *,
+        return_when: str = asyncio.FIRST_COMPLETED,
+        timeout: float | None = None,
+    ) -> None:
+        """As asyncio.wait; the flight knows for whom."""
+        pending = [side for task, side in sides.items() if not task.done()]
+        self.flight.waiting = [engine for engine in self.engines if engine.side in pending]
+        await asyncio.wait(sides, return_when=return_when, timeout=timeout)
+
+    async def _prefill(self) -> bytes:
         response = await self._send(Side.PREFILL, self.body.for_prefill(self.rooms))
         try:
-            await self._read(Side.PREFILL, response)
+            return await self._read(Side.PREFILL, response)
         finally:
             await response.aclose()
 
@@ -140,7 +161,7 @@ class Attempt:
         with self._breaks(side):
             body = await response.aread()
         if response.is_error:
-            raise AttemptError(answered(self.pair, side, status=response.status_code, body=body))
+            raise self._answered(side, status=response.status_code, body=body)
         return body
 
     async def _first_event(self, events: Events) -> bytes:
@@ -153,7 +174,7 @@ class Attempt:
             code = told.get("code")
             status = code if type(code) is int and 400 <= code < 600 else 502
             body = json.dumps({"error": told}).encode()
-            raise AttemptError(answered(self.pair, Side.DECODE, status=status, body=body))
+            raise self._answered(Side.DECODE, status=status, body=body)
         return event
 
     @contextmanager
@@ -163,8 +184,16 @@ class Attempt:
         except httpx.HTTPError as error:
             raise self._broken(side, in_words(error)) from error
 
+    def _answered(self, side: Side, *, status: int, body: bytes) -> AttemptError:
+        failure = answered(self.pair, side, status=status, body=body)
+        named_again = self.body.rids and self.flight.attempts > 1
+        return AttemptError(unless_held(failure) if named_again else failure)
+
     def _broken(self, side: Side, words: str) -> AttemptError:
-        return AttemptError(Failure(cause=Cause.BROKEN, pair=self.pair, side=side, words=words))
+        return AttemptError(self._failure(side, Cause.BROKEN, words))
+
+    def _failure(self, side: Side, cause: Cause, words: str) -> Failure:
+        return Failure(cause=cause, pair=self.pair, side=side, words=words)
 
     async def _release(self, tasks: tuple[asyncio.Task[Any], ...]) -> None:
         """Have the side that still works give the request up, and wait until it has: its call ends then."""
@@ -177,10 +206,10 @@ class Attempt:
                         await self.http.post(f"{engine.url}{ABORT}", json={"rid": rid})
                     await asyncio.wait({task})
 
-    def _leave(self, prefill: asyncio.Task[None]) -> None:
+    def _leave(self, prefill: asyncio.Task[bytes]) -> None:
         """Let the prefill call end by itself: closing it would abort a handover that is complete."""
 
-        def forget(task: asyncio.Task[None]) -> None:
+        def forget(task: asyncio.Task[bytes]) -> None:
             limit.cancel()
             self.left.discard(task)
             if not task.cancelled():
@@ -201,7 +230,12 @@ def _failure_of(task: asyncio.Task[Any]) -> Failure | None:
     raise error
 
 
-async def _end(prefill: asyncio.Task[None], decode: asyncio.Task[Reply]) -> None:
+def _failures(tasks: Iterable[asyncio.Task[Any]]) -> list[Failure]:
+    """Of those that are over."""
+    return [failure for task in tasks if task.done() and (failure := _failure_of(task)) is not None]
+
+
+async def _end(prefill: asyncio.Task[bytes], decode: asyncio.Task[Reply]) -> None:
     """Close both calls."""
     await cancel(prefill, decode)
     if not decode.cancelled() and decode.exception() is None:

@@ -44,11 +44,16 @@ class Rooms:
     def field(self) -> int | list[int]:
         return list(self.numbers) if self.listed else self.numbers[0]
 
+    @property
+    def name(self) -> str:
+        """What the engines call a request that its client gave no name: both the same, each attempt another."""
+        return f"room-{self.numbers[0]}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientBody:
     """One client's request. `prompts` is how many it lists, None for a single one; `rids` are the names that the
-    client may abort it by."""
+    client gave it."""
 
     endpoint: Endpoint
     fields: dict[str, Any]
@@ -59,6 +64,18 @@ class ClientBody:
     def stream(self) -> bool:
         return self.fields.get("stream") is True
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What the engines call each prompt that has a name: one name for a list becomes `name_0`, `name_1`, …"""
+        alone = self.prompts is None or (self.endpoint is Endpoint.COMPLETIONS and self.prompts == 1)
+        if alone or isinstance(self.fields.get("rid"), list):
+            return frozenset(self.rids)
+        return frozenset(f"{rid}_{number}" for rid in self.rids for number in range(self.prompts or 0))
+
+    def orders(self, rooms: Rooms) -> tuple[str, ...]:
+        """The names by which the engines are told to abort all of it."""
+        return self.rids or (rooms.name,)
+
     def rooms(self, draw: Callable[[int], int] = secrets.randbits) -> Rooms:
         """Fresh rooms; every attempt needs its own, since a late block of the one before must find nobody."""
         count = 1 if self.prompts is None else self.prompts
@@ -67,18 +84,21 @@ class ClientBody:
     def for_prefill(self, rooms: Rooms) -> bytes:
         """Never a stream: all that is wanted from the prefill side is how it ended, as a status."""
         whole = {"stream": False} if self.stream else {}
-        return _encode({**self.fields, **whole, "bootstrap_room": rooms.field})
+        return _encode({**self._named(rooms), **whole, "bootstrap_room": rooms.field})
 
     def for_decode(self, rooms: Rooms, *, prefill_url: str) -> bytes:
         host, port = host_and_port(prefill_url)
         return _encode(
             {
-                **self.fields,
+                **self._named(rooms),
                 "bootstrap_host": rooms.spread(host),
                 "bootstrap_port": rooms.spread(port),
                 "bootstrap_room": rooms.field,
             }
         )
+
+    def _named(self, rooms: Rooms) -> dict[str, Any]:
+        return self.fields if self.fields.get("rid") is not None else {**self.fields, "rid": rooms.name}
 
 
 def parse_body(endpoint: Endpoint, body: bytes) -> ClientBody:
@@ -100,6 +120,44 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise UsageError(f"the body is a JSON {type(fields).__name__}; expected an object")
     return fields
+
+
+def parse_abort(body: bytes) -> str | None:
+    """The request that a client wants ended, None for all. Raises UsageError for what the engines would refuse."""
+    fields = parse_object(body)
+    rid, every = fields.get("rid", ""), fields.get("abort_all", False)
+    if unknown := sorted(fields.keys() - {"rid", "abort_all"}):
+        raise UsageError(f"{', '.join(unknown)}: unknown; an abort has rid or abort_all")
+    if not isinstance(rid, str):
+        raise UsageError(f"rid is {rid!r}; it must be a string")
+    if not isinstance(every, bool):
+        raise UsageError(f"abort_all is {every!r}; it must be true or false")
+    if bool(rid) == every:
+        raise UsageError("give either rid or abort_all: true")
+    return rid or None
+
+
+def is_covered(name: str, *, by: str) -> bool:
+    """Whether the engines end what they call `name` when told to abort `by`: that one, or all of a list."""
+    number = name.removeprefix(f"{by}_")
+    return name == by or (number != name and number.isdecimal())
+
+
+def aborted_in(answer: bytes) -> bool:
+    """Whether a whole answer, of any endpoint, tells of a request that was aborted."""
+    try:
+        told = json.loads(answer)
+        return any("abort" in _finishes(one) for one in (told if isinstance(told, list) else [told]))
+    # What is no answer tells nothing.
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def _finishes(answer: dict[str, Any]) -> list[str]:
+    """How each generation of one answer ended, native or OpenAI's."""
+    if "meta_info" in answer:
+        return [answer["meta_info"]["finish_reason"]["type"]]
+    return [choice["finish_reason"] for choice in answer["choices"]]
 
 
 def _prompts(endpoint: Endpoint, fields: dict[str, Any]) -> int | None:

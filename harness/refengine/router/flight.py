@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from harness.refengine.router.bodies import is_covered
 from harness.refengine.router.policy import Failure
 from harness.refengine.router.sides import Engine
 
@@ -53,12 +54,15 @@ def _take_note(task: asyncio.Task[Any]) -> None:
 
 class Flight:
     """`waiting` are the engines whose answer is awaited now, `met` how earlier attempts failed. `aborted` is set
-    once a client has aborted the request: it is not tried again."""
+    once a client has aborted the request: it is not tried again. `names` are those of its prompts, `orders` the names
+    that abort the attempt under way. `landed` is done once the request is over."""
 
-    def __init__(self, *, rids: tuple[str, ...], seconds: float) -> None:
+    def __init__(self, *, names: frozenset[str], seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        self.rids = rids
+        self.names = names
+        self.orders: tuple[str, ...] = ()
         self.aborted = False
+        self.landed: asyncio.Future[None] = loop.create_future()
         self.attempts = 0
         self.met: list[Failure] = []
         self.waiting: list[Engine] = []
@@ -73,6 +77,7 @@ class Flight:
     def land(self) -> None:
         """The request is over."""
         self._timer.cancel()
+        self.landed.set_result(None)
 
     async def unless_ended(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`. Raises what it raises, and EndedError, once `work` is cancelled and over."""
@@ -93,8 +98,8 @@ class Flights:
     def __init__(self) -> None:
         self._flying: set[Flight] = set()
 
-    def open(self, *, rids: tuple[str, ...], seconds: float) -> Flight:
-        flight = Flight(rids=rids, seconds=seconds)
+    def open(self, *, names: frozenset[str], seconds: float) -> Flight:
+        flight = Flight(names=names, seconds=seconds)
         self._flying.add(flight)
         return flight
 
@@ -102,16 +107,17 @@ class Flights:
         flight.land()
         self._flying.discard(flight)
 
-    def abort(self, rid: str | None) -> None:
-        """Do not try again the requests that a client calls `rid`, or any if None. The engines end them."""
-        for flight in self._flying:
-            flight.aborted |= rid is None or any(_covers(rid, own) for own in flight.rids)
+    def abort(self, rid: str | None) -> list[Flight]:
+        """Those of which `rid` ends something, all if None: none is tried again. The engines end them."""
+        found = [
+            flight
+            for flight in self._flying
+            if rid is None or any(is_covered(name, by=rid) for name in flight.names)
+        ]
+        for flight in found:
+            flight.aborted = True
+        return found
 
     def end_all(self, ending: Ending) -> None:
         for flight in self._flying:
             flight.end(ending)
-
-
-def _covers(named: str, own: str) -> bool:
-    """An engine calls the prompts of a list `own_0`, `own_1`, …; a client may abort each by that name."""
-    return named == own or named.startswith(f"{own}_")

@@ -2,13 +2,17 @@
 
 A request of which nothing has been answered is tried again where a side died, could not be reached or said that
 it cannot serve now. Never where an engine refused the request itself: it would again.
+
+A 502 is an engine's complaint of the other one. What that other one says itself is the cause, the complaint its echo;
+where it says nothing, that is what is wrong with it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
@@ -27,14 +31,22 @@ class Cause(StrEnum):
     """Why an attempt ended without an answer."""
 
     BROKEN = "broken"  # nothing listens, or the connection ended before the answer did
-    UNAVAILABLE = "unavailable"  # the side answered 502 or 503
+    UNAVAILABLE = "unavailable"  # the side answered 503
+    ECHO = "echo"  # the side answered 502: the other one failed it
+    HELD = "held"  # the side still has the attempt before, and its rid
+    ABORTED = "aborted"  # the prefill side alone was told to abort the request
     SILENT = "silent"  # the side does not even describe itself
     UNFIT = "unfit"  # the two engines are no pair
     REFUSED = "refused"  # any other error status, told as the side's own answer
 
 
-_RETRIED = frozenset({Cause.BROKEN, Cause.UNAVAILABLE, Cause.SILENT, Cause.UNFIT})
-_UNAVAILABLE = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE})
+_FINAL = frozenset({Cause.REFUSED, Cause.ABORTED})
+_BY_STATUS: dict[int, Cause] = {
+    HTTPStatus.BAD_GATEWAY: Cause.ECHO,
+    HTTPStatus.SERVICE_UNAVAILABLE: Cause.UNAVAILABLE,
+}
+# Of an engine's refusal of a rid that it has.
+_IN_FLIGHT = re.compile(r"answered 400: rid .* is in flight already")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +62,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How an attempt ended. `side` is who failed, None where only the two together do not fit; `body` is the
-    side's own answer."""
+    """How an attempt ended. `side` is who failed, None where that is between the two; `body` is the side's own
+    answer."""
 
     cause: Cause
     pair: Pair
@@ -62,7 +74,7 @@ class Failure:
 
     @property
     def retried(self) -> bool:
-        return self.cause in _RETRIED
+        return self.cause not in _FINAL
 
     def __str__(self) -> str:
         if self.side is None:
@@ -72,7 +84,7 @@ class Failure:
 
 def answered(pair: Pair, side: Side, *, status: int, body: bytes) -> Failure:
     """The failure that an error status is."""
-    cause = Cause.UNAVAILABLE if status in _UNAVAILABLE else Cause.REFUSED
+    cause = _BY_STATUS.get(status, Cause.REFUSED)
     words = f"answered {status}: {words_of(body)}"
     return Failure(cause=cause, pair=pair, side=side, words=words, status=status, body=body)
 
@@ -95,11 +107,28 @@ def error_in(body: bytes) -> dict[str, Any] | None:
     return error if isinstance(error, dict) else None
 
 
-def decisive(failures: Sequence[Failure]) -> Failure:
-    """Which of the sides' failures, seen at the same moment, to act on: a refusal is about the request itself,
-    and a dead side explains the complaint of the other."""
-    order = [Cause.REFUSED, Cause.BROKEN, Cause.UNAVAILABLE]
-    return min(failures, key=lambda failure: order.index(failure.cause))
+def unless_held(failure: Failure) -> Failure:
+    """`failure` of an attempt after the first, of a request with a rid: one that an engine has not given up yet is no
+    mistake of the client's."""
+    if failure.cause is not Cause.REFUSED or not _IN_FLIGHT.match(failure.words):
+        return failure
+    words = f"has not given up the attempt before: {failure.words}"
+    return replace(failure, cause=Cause.HELD, words=words, status=HTTPStatus.BAD_GATEWAY)
+
+
+def decisive(failures: Sequence[Failure], *, silent: Side | None) -> Failure:
+    """What to act on of the failures of one or both sides; `silent` has not answered at all.
+
+    A refusal is about the request itself; what a side says of itself comes before what the other says of it.
+    """
+    order = [Cause.REFUSED, Cause.ABORTED, Cause.BROKEN, Cause.HELD, Cause.UNAVAILABLE, Cause.ECHO]
+    first = min(failures, key=lambda failure: order.index(failure.cause))
+    if first.cause is not Cause.ECHO:
+        return first
+    if len(failures) > 1:
+        words = ", ".join(f"{one.side} {one.words}" for one in failures)
+        return replace(first, side=None, words=words)
+    return replace(first, side=silent, words=f"has not answered; {first}") if silent else first
 
 
 def choose(
@@ -112,16 +141,19 @@ def choose(
 ) -> Pair | None:
     """The engines of the next attempt of a request whose earlier ones met `met`; None where no pair is left.
 
-    Round robin by `turn`, but first those that did not fail this request, then those that are `well`.
+    Round robin by `turn`, but first those that did not fail this request, then those that are `well`, then those that
+    it has not been sent to: who failed it may be told wrongly.
     """
     unfit = {failure.pair for failure in met if failure.cause is Cause.UNFIT}
     blamed = [failure.pair.url(failure.side) for failure in met if failure.side is not None]
+    used = [failure.pair.url(side) for failure in met for side in Side]
 
     def rank(pair: Pair) -> tuple[int, ...]:
         both = (pair.prefill, pair.decode)
         return (
             sum(blamed.count(url) for url in both),
             sum(not well(url) for url in both),
+            sum(used.count(url) for url in both),
             (prefill.index(pair.prefill) - turn) % len(prefill),
             (decode.index(pair.decode) - turn) % len(decode),
         )

@@ -50,13 +50,13 @@ class Proxy:
         self._sides = sides
         self._http = http
         self._turns = count()
-        self._left: set[asyncio.Task[None]] = set()
+        self._left: set[asyncio.Task[bytes]] = set()
         self._probe_s = min(LONGEST_PROBE_S, PROBE_SHARE * config.request_timeout)
 
     async def serve(self, request: Request, body: ClientBody) -> Response:
         """The client's answer, or the error that the last attempt met."""
         self.counters.requests += 1
-        flight = self.flights.open(rids=body.rids, seconds=self._config.request_timeout - self._probe_s)
+        flight = self.flights.open(names=body.names, seconds=self._config.request_timeout - self._probe_s)
         leaving = asyncio.create_task(_end_when_gone(request, flight))
         response: Response | None = None
         try:
@@ -111,6 +111,8 @@ class Proxy:
             if not again:
                 break
             await asyncio.sleep(backoff_s(flight.attempts))
+            if flight.aborted:
+                break
             self.counters.retries += 1
         raise GivenUpError
 

@@ -1,4 +1,5 @@
-"""The router as a process: bind, wait until every engine answers, refuse what is no pair, serve until told to stop.
+"""The router as a process: bind, wait until every engine answers, refuse what is no pair, listen, serve until told to
+stop.
 
 SIGTERM and SIGINT are the clean way out at any moment: exit code 0. Requests under way get a moment to end, then
 an error; the engines hear of them by their closed calls.
@@ -22,7 +23,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from harness.errors import EngineLaunchError, UsageError
-from harness.refengine.listening import announce, bind, check_ready_file, url_of
+from harness.refengine.listening import announce, check_ready_file, listen, reserve, url_of
 from harness.refengine.process import introduce
 from harness.refengine.router.app import make_app
 from harness.refengine.router.config import RouterConfig
@@ -49,7 +50,7 @@ def route(config: RouterConfig, *, ready_file: Path | None = None) -> int:
     check_ready_file(ready_file)
     config = replace(config, nonce=config.nonce or secrets.token_hex(8))
     introduce("router")
-    with bind(config.host, config.port) as listener:
+    with reserve(config.host, config.port) as listener:
         asyncio.run(_run(config, listener=listener, ready_file=ready_file))
     return 0
 
@@ -70,6 +71,7 @@ async def _run(config: RouterConfig, *, listener: socket.socket, ready_file: Pat
         app = make_app(proxy, State(config, url=url, sides=sides, proxy=proxy, http=http))
         watching = asyncio.create_task(sides.watch())
         stack.callback(watching.cancel)
+        listen(listener)
         announce(url, nonce=config.nonce, pids={"router": os.getpid()}, ready_file=ready_file)
         await _serve(app, proxy, listener=listener, stop=stop)
 

@@ -59,18 +59,12 @@ class Engine:
     def __str__(self) -> str:
         return f"{self.side.value} engine {self.url}"
 
-    def picture(self) -> dict[str, Any]:
-        """As told by the router's /server_info."""
-        known = {"nonce": self.nonce} if self.nonce else {}
-        trouble = {"trouble": self.trouble.words} if self.trouble else {}
-        return {"url": self.url, "healthy": self.trouble is None, **known, **trouble}
-
 
 def in_words(error: httpx.HTTPError) -> str:
     """Why a call got no answer."""
-    if isinstance(error, httpx.ConnectError):
-        return f"nothing answers there ({error})"
-    return f"the connection broke ({error or type(error).__name__})"
+    told = str(error) or type(error).__name__
+    what = "nothing answers there" if isinstance(error, httpx.ConnectError) else "the connection broke"
+    return f"{what} ({told})"
 
 
 class Sides:
@@ -89,7 +83,23 @@ class Sides:
         return self.prefill[pair.prefill], self.decode[pair.decode]
 
     def is_well(self, url: str) -> bool:
-        return (self.prefill.get(url) or self.decode[url]).trouble is None
+        """Whether an engine may be used, as far as is known: by itself, and in some pair."""
+        return not self.trouble_of(self.prefill.get(url) or self.decode[url])
+
+    def trouble_of(self, engine: Engine) -> str:
+        """Why an engine is of no use now, "" if it is."""
+        if engine.trouble is not None:
+            return engine.trouble.words
+        refused = self._refusals(engine)
+        if None in refused.values():
+            return ""
+        return "; ".join(f"no pair with {other}: {words}" for other, words in refused.items())
+
+    def picture(self, engine: Engine) -> dict[str, Any]:
+        """One engine as told by the router's /server_info."""
+        words = self.trouble_of(engine)
+        known = {"nonce": engine.nonce} if engine.nonce else {}
+        return {"url": engine.url, "healthy": not words, **known, **({"trouble": words} if words else {})}
 
     async def check(self, pair: Pair) -> Failure | None:
         """Ask both engines anew; why no request can be sent through them, or None."""
@@ -110,6 +120,12 @@ class Sides:
         assert prefill.shape is not None and decode.shape is not None, "asked before both were described"
         return refuse_pair(prefill.shape, decode.shape)
 
+    def _refusals(self, engine: Engine) -> dict[Engine, str | None]:
+        """Why `engine` is no pair with each engine of the other side, dead ones as they were: they may come back."""
+        if engine.side is Side.PREFILL:
+            return {other: self.refuse(engine, other) for other in self.decode.values()}
+        return {other: self.refuse(other, engine) for other in self.prefill.values()}
+
     async def describe(self, engines: Iterable[Engine]) -> None:
         """Ask engines what they are; a question that is on its way serves all who ask meanwhile."""
         await asyncio.gather(*(self._describe(engine) for engine in engines))
@@ -118,7 +134,7 @@ class Sides:
         """Ask those in trouble again, for as long as the router runs."""
         while True:
             await asyncio.sleep(WATCH_EVERY_S)
-            await self.describe(engine for engine in self.all if engine.trouble is not None)
+            await self.describe([engine for engine in self.all if self.trouble_of(engine)])
 
     async def _describe(self, engine: Engine) -> None:
         if engine.asking is None or engine.asking.done():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -12,12 +14,18 @@ import httpx
 
 from harness.refengine.router.attempt import ABORT
 from harness.refengine.router.config import RouterConfig
+from harness.refengine.router.flight import Flight
 from harness.refengine.router.policy import words_of
 from harness.refengine.router.proxy import Proxy
 from harness.refengine.router.sides import Engine, Sides, in_words
+from harness.topology import Side
 
 # What needs a step boundary of all ranks may take as long as the engines themselves allow for their health.
 STATE_S = 20.0
+# A decode engine reads a request, and looks its prefill engine up, within milliseconds; it is told to abort again and
+# again for so long.
+INSIST_S = 1.0
+INSIST_EVERY_S = 0.05
 
 _METRICS = {
     "requests": "Requests that clients sent to the router.",
@@ -45,7 +53,9 @@ class State:
     async def of_decode(self, path: str) -> httpx.Response:
         """The answer of a decode engine: the first that has one. Raises UnreachableError."""
         words: list[str] = []
-        for engine in sorted(self._sides.decode.values(), key=lambda engine: engine.trouble is not None):
+        for engine in sorted(
+            self._sides.decode.values(), key=lambda engine: not self._sides.is_well(engine.url)
+        ):
             answer = await self._ask(engine, "GET", path)
             if isinstance(answer, httpx.Response):
                 return answer
@@ -53,13 +63,23 @@ class State:
         raise UnreachableError("; ".join(words))
 
     async def health(self) -> str:
-        """Why no request can be served, "" where each side has an engine that is well."""
-        words: list[str] = []
-        for engines in (self._sides.prefill.values(), self._sides.decode.values()):
-            answers = await self._ask_all(engines, "GET", "/health")
-            if not any(_is_good(answer) for answer in answers):
-                words += [_in_words(engine, answer) for engine, answer in zip(engines, answers, strict=True)]
-        return "; ".join(words)
+        """Why no request can be served, "" where two engines that are well are a pair."""
+        engines = self._sides.all
+        answers, _ = await asyncio.gather(
+            self._ask_all(engines, "GET", "/health"), self._sides.describe(engines)
+        )
+        words = {engine: _trouble(engine, answer) for engine, answer in zip(engines, answers, strict=True)}
+        well = [engine for engine in engines if not words[engine]]
+        refused = {
+            f"{one} and {other} are no pair": self._sides.refuse(one, other)
+            for one in well
+            for other in well
+            if (one.side, other.side) == (Side.PREFILL, Side.DECODE)
+        }
+        if None in refused.values():
+            return ""
+        ill = [told for told in words.values() if told]
+        return "; ".join(ill + [f"{pair}: {why}" for pair, why in refused.items()])
 
     async def flush(self) -> tuple[int, str]:
         """Flush every engine: status and text of the first that did not, else of success."""
@@ -74,10 +94,10 @@ class State:
     async def abort(self, content: bytes, *, rid: str | None) -> tuple[int, str]:
         """Abort on every engine, `rid` or all. The decode side first: it would take the end of its prefill side
         for a failure. An engine that cannot be reached computes for nobody."""
-        self._proxy.flights.abort(rid)
-        answers: list[httpx.Response | str] = []
-        for engines in (self._sides.decode.values(), self._sides.prefill.values()):
-            answers += await self._ask_all(engines, "POST", ABORT, content)
+        flights = self._proxy.flights.abort(rid)
+        answers = await self._ask_all(self._sides.decode.values(), "POST", ABORT, content)
+        await self._insist(flights, rid)
+        answers += await self._ask_all(self._sides.prefill.values(), "POST", ABORT, content)
         told = [answer for answer in answers if isinstance(answer, httpx.Response)]
         if not told:
             return HTTPStatus.BAD_GATEWAY, "; ".join(map(str, answers))
@@ -85,6 +105,20 @@ class State:
             if answer.is_error:
                 return answer.status_code, words_of(answer.content)
         return HTTPStatus.OK, ""
+
+    async def _insist(self, flights: Sequence[Flight], rid: str | None) -> None:
+        """Returns once `flights` are over, at most INSIST_S later. A decode engine that had not read a request when
+        it was told to abort it is told again."""
+        pending = {flight.landed: flight for flight in flights}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(INSIST_S):
+                while pending:
+                    await asyncio.wait(pending, timeout=INSIST_EVERY_S)
+                    pending = {landed: flight for landed, flight in pending.items() if not landed.done()}
+                    orders = [rid] if rid else [name for flight in pending.values() for name in flight.orders]
+                    for order in orders if pending else ():
+                        content = json.dumps({"rid": order}).encode()
+                        await self._ask_all(self._sides.decode.values(), "POST", ABORT, content)
 
     async def server_info(self) -> dict[str, Any]:
         """A decode engine's own, and beside it the router and the engines of both sides as they are now."""
@@ -116,8 +150,8 @@ class State:
 
     def _pair(self) -> dict[str, Any]:
         return {
-            "prefill": [engine.picture() for engine in self._sides.prefill.values()],
-            "decode": [engine.picture() for engine in self._sides.decode.values()],
+            "prefill": [self._sides.picture(engine) for engine in self._sides.prefill.values()],
+            "decode": [self._sides.picture(engine) for engine in self._sides.decode.values()],
         }
 
     async def _ask_all(
@@ -138,11 +172,10 @@ class State:
             return f"{engine}: {in_words(error)}"
 
 
-def _is_good(answer: httpx.Response | str) -> bool:
-    return isinstance(answer, httpx.Response) and answer.is_success
-
-
-def _in_words(engine: Engine, answer: httpx.Response | str) -> str:
-    if isinstance(answer, str):
-        return answer
-    return f"{engine}: answered {answer.status_code}: {words_of(answer.content)}"
+def _trouble(engine: Engine, health: httpx.Response | str) -> str:
+    """What is wrong with an engine that answered so to GET /health, "" if it is well."""
+    if isinstance(health, str):
+        return health
+    if health.is_error:
+        return f"{engine}: answered {health.status_code}: {words_of(health.content)}"
+    return "" if engine.trouble is None else f"{engine}: {engine.trouble.words}"

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from harness.refengine.kv_pool import KVPool
 from harness.refengine.transfer.events import Arrived, Failed, HandoverEvent, PeerInfo
+from harness.refengine.transfer.first_token import odd_in_first
 from harness.refengine.transfer.handshake import EngineShape
 from harness.refengine.transfer.packing import (
     Block,
@@ -137,8 +138,13 @@ class Places:
                 f" and it says that it sent {message.rows}",
             )
             return
+        # Every prompt has a first token, and nobody else tells it.
+        if source == self._tp_rank == 0 and (odd := odd_in_first(message.first or {}, place.prompt_len)):
+            self._fail(place, f"prefill rank 0 told a first token whose {odd} makes no sense")
+            return
         part.ended = True
-        place.first = message.first or place.first
+        if source == self._tp_rank == 0:
+            place.first = message.first
         self.outbox.append((place.peer, source, Done(room=place.room)))
         if all(part.ended for part in place.parts.values()):
             self.events.append(Arrived(place.rid, place.first))

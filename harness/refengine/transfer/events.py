@@ -13,6 +13,7 @@ from typing import Any
 from harness.errors import UsageError
 from harness.refengine.requests import Said
 from harness.refengine.transfer.handshake import EngineShape
+from harness.refengine.transfer.told import require_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,13 @@ class PeerInfo:
     @classmethod
     def from_dict(cls, values: object) -> PeerInfo:
         """The inverse of `to_dict`. Raises UsageError naming what is missing or odd."""
+        require_plain("a prefill engine", values)
         if not isinstance(values, dict):
             raise UsageError(f"a prefill engine is told as {values!r}; expected an object")
         if unlike := sorted(set(values) ^ {"host", "shape", "ports", "nonce"}):
             raise UsageError(f"a prefill engine is told by host, shape, ports and nonce; at odds: {unlike}")
+        if odd := [name for name in ("host", "nonce") if not isinstance(values[name], str)]:
+            raise UsageError(f"{odd[0]} of a prefill engine is {values[odd[0]]!r}; expected text")
         shape, ports = EngineShape.from_dict(values["shape"]), values["ports"]
         if not isinstance(ports, list) or not all(type(port) is int and 0 < port < 65536 for port in ports):
             raise UsageError(
@@ -95,4 +99,4 @@ class PeerInfo:
             )
         if len(ports) != shape.tp_size:
             raise UsageError(f"a prefill engine of tp {shape.tp_size} tells {len(ports)} transfer ports")
-        return cls(host=str(values["host"]), shape=shape, ports=tuple(ports), nonce=str(values["nonce"]))
+        return cls(host=values["host"], shape=shape, ports=tuple(ports), nonce=values["nonce"])

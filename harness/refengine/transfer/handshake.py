@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from harness.errors import UsageError
 from harness.refengine.config import DTYPES, DisaggregationMode, EngineConfig, TransferBackend
 from harness.refengine.served_model import ServedModel
+from harness.refengine.transfer.told import require_plain
 from harness.topology import KVLayout, ParallelConfig, kv_head_range
 from harness.topology.config import require_fields, require_positive
 
@@ -91,11 +92,15 @@ class EngineShape:
     @classmethod
     def from_dict(cls, values: object) -> EngineShape:
         """The inverse of `to_dict`, of what a peer told: raises UsageError naming the field that is wrong."""
+        require_plain("the shape of an engine", values)
         told = require_fields("the shape of an engine", [field.name for field in fields(cls)], values)
         for name, types in _JSON_TYPES.items():
             if type(told[name]) not in types:
                 allowed = " or ".join(kind.__name__ for kind in types)
                 raise UsageError(f"{name} of an engine's shape is {told[name]!r}, but must be {allowed}")
+        for name, most in _LARGEST.items():
+            if type(told[name]) is int and told[name] > most:
+                raise UsageError(f"{name} of an engine's shape is {told[name]}; allowed: 1 to {most}")
         told["mode"] = _member(DisaggregationMode, "mode", told["mode"])
         told["transport"] = _member(TransferBackend, "transport", told["transport"])
         return cls(**told)
@@ -107,6 +112,18 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "model_sha256": (str, type(None)),
     "seed": (int, type(None)),
     "dtype": (str,),
+}
+
+# No launch comes near: each rank is a process of one host, and these are far above the largest models. Who tells
+# more would have routes worked out for ranks that do not exist, and memory had for rows that do not.
+_LARGEST = {
+    "num_layers": 1024,
+    "num_kv_heads": 1024,
+    "head_dim": 4096,
+    "tp_size": 1024,
+    "dcp_size": 1024,
+    "page_size": 1 << 20,
+    "interleave": 1 << 20,
 }
 
 # What must be the same on both sides, whatever it is.
@@ -122,15 +139,17 @@ _EQUAL = {
 
 def refuse_pair(prefill: EngineShape, decode: EngineShape) -> str | None:
     """Why KV cannot go from `prefill` to `decode`: every reason with both values, or None where it can."""
+    modes = list(_refuse_modes(prefill, decode))
     reasons = [
-        *_refuse_modes(prefill, decode),
+        *modes,
         *_refuse_weights(prefill, decode),
         *(
             _differ(what, getattr(prefill, name), getattr(decode, name), rule="both must be the same")
             for name, what in _EQUAL.items()
             if getattr(prefill, name) != getattr(decode, name)
         ),
-        *_refuse_layouts(prefill, decode),
+        # Which side is to deal the other's tokens is not known while their modes are wrong.
+        *(() if modes else _refuse_layouts(prefill, decode)),
     ]
     return "; ".join(reasons) or None
 

@@ -60,15 +60,17 @@ class IoThread:
             self._thread.join()
         os.close(self._wakeup)
 
-    def socket(self, kind: int, *, silence_s: float) -> zmq.Socket[bytes]:
+    def socket(self, kind: int, *, silence_s: float, max_bytes: int) -> zmq.Socket[bytes]:
         """A socket that keeps what is sent until it is taken, and whose end is seen even where no word of it comes.
 
-        `silence_s` is how long a peer may say nothing where something is awaited.
+        `silence_s` is how long a peer may say nothing where something is awaited. A connection over which a frame of
+        more than `max_bytes` is announced ends, before there is memory for it.
         """
         socket = self.context.socket(kind)
         self.poller.register(socket, zmq.POLLIN)
         socket.linger = 0
         socket.sndhwm = socket.rcvhwm = 0
+        socket.maxmsgsize = max_bytes
         socket.heartbeat_ivl = max(1, round(silence_s * 1000 / _BEATS))
         socket.heartbeat_timeout = max(1, round(silence_s * 1000 * _LIMITS))
         return socket

@@ -32,6 +32,9 @@ from harness.refengine.transfer.transports import TransportError, make_transport
 from harness.refengine.transfer.wire import Block, End, Hello, Refuse, WireError, decode, encode
 from harness.topology import KVLayout
 
+# The largest thing that a decode rank says is a Hello that describes a NIXL agent: some KB, by its network devices.
+MAX_TOLD_BYTES = 1 << 20
+
 
 class KVSender:
     """Sends what this prefill rank's pool holds to the decode ranks that own it. Made after the fork: it has a thread.
@@ -64,7 +67,9 @@ class KVSender:
         self._clock = SilenceClock(config.transfer_timeout)
         self._transport = make_transport(config.disaggregation_transfer_backend)
         self._io = IoThread(f"kv-sender-{tp_rank}", turn=self._turn, end=self._end)
-        self._router = self._io.socket(zmq.ROUTER, silence_s=config.transfer_timeout)
+        self._router = self._io.socket(
+            zmq.ROUTER, silence_s=config.transfer_timeout, max_bytes=MAX_TOLD_BYTES
+        )
         self._watch = Watch(self._io, self._router)
         try:
             self.port = _bind(self._router, config.host)

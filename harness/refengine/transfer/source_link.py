@@ -12,11 +12,15 @@ from harness.errors import UsageError
 from harness.refengine.transfer.events import PeerInfo
 from harness.refengine.transfer.io_thread import IoThread, Watch, address, receive_all
 from harness.refengine.transfer.transports import Window
+from harness.refengine.transfer.transports.base import MAX_OFFER_BYTES
 from harness.refengine.transfer.wire import Message, encode
 
 # Milliseconds until ZeroMQ connects again by itself: longer than a lost link is kept, since on a new connection
 # nobody knows what was said on the old one. Not -1, its number for never: that drops what has come and was not read.
 _NEVER = 3_600_000
+
+# A block fits into a slot. The log-probabilities of a prompt, with many alternatives to each token, take megabytes.
+MAX_TOLD_BYTES = MAX_OFFER_BYTES
 
 
 class SourceLink:
@@ -33,7 +37,7 @@ class SourceLink:
         self.window = window
         self.moved = time.monotonic()
         self._io = io
-        self._dealer = io.socket(zmq.DEALER, silence_s=silence_s)
+        self._dealer = io.socket(zmq.DEALER, silence_s=silence_s, max_bytes=MAX_TOLD_BYTES)
         self._dealer.reconnect_ivl = _NEVER
         self._dealer.ipv6 = ":" in peer.host
         self._watch = Watch(io, self._dealer)

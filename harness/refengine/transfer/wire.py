@@ -12,7 +12,8 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_type_hints
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
+from harness.refengine.transfer.told import require_plain
 
 
 class WireError(HarnessError):
@@ -108,9 +109,12 @@ def encode(message: Message) -> bytes:
 def decode(frame: bytes) -> Message:
     """Raises WireError naming what is odd: a frame comes from another process, maybe of another release."""
     try:
-        values = json.loads(frame)
-    except ValueError as error:
+        values = json.loads(frame.decode())
+        require_plain("a message", values)
+    except (ValueError, RecursionError) as error:
         raise WireError(f"a message of {len(frame)} bytes is no JSON: {error}") from error
+    except UsageError as error:
+        raise WireError(str(error)) from error
     if not isinstance(values, dict) or not isinstance(values.get("type"), str):
         raise WireError(f"a message is no object with a type: {str(values)[:100]}")
     kind = _KINDS.get(values.pop("type"))
@@ -124,7 +128,7 @@ def _checked(kind: type[Message], values: dict[str, Any]) -> dict[str, Any]:
     if names != set(values):
         raise WireError(f"{kind.__name__} has the fields {sorted(values)}; expected {sorted(names)}")
     for name, value in values.items():
-        # Exactly: True is no number here.
-        if type(value) not in _ALLOWED[_TYPES[kind][name]]:
+        # Exactly: True is no number here. Numbers are counts, ranks and rooms.
+        if type(value) not in _ALLOWED[_TYPES[kind][name]] or (type(value) is int and value < 0):
             raise WireError(f"{kind.__name__}.{name} is {value!r:.100}")
     return values

@@ -3,6 +3,7 @@
     installed   whether Triton is there at all; imports nothing
     loading     in which of the two ways the kernels of this process run
     softmax, decode_kernel, extend_kernel, merge_kernel     what runs on the device
+    shapes      what is required of their arguments
     calls       the kernels as functions of tensors, and as seams
     backend     these functions as an engine's attention backend
 

@@ -15,6 +15,13 @@ from torch import Tensor
 
 from harness.refengine.seams import seam
 from harness.refengine.triton_kernels.loading import kernels
+from harness.refengine.triton_kernels.shapes import (
+    require,
+    require_count,
+    require_lens,
+    require_longest,
+    require_shape,
+)
 
 # Names of the seams, for those who patch them.
 LOCAL_ATTENTION = "triton-local-attention"
@@ -80,12 +87,17 @@ def local_attention(
     Returns out [B, H, D] and lse [B, H] to base `LSE_BASE`, (0, -inf) where there is no token, in the tensors
     given or in new ones. `splits` is chosen by the shapes when None; the result does not depend on it.
     """
+    require_shape("q", q, "B", "H", "D")
     batch, heads, head_dim = q.shape
+    require_reads(q, kv, table, lens, page_size=page_size)
     if splits is None:
         tokens = table.shape[1] * page_size
         splits = num_splits(programs=batch * kv.shape[2], tokens=tokens, device=q.device)
     out = q.new_empty(batch, heads, head_dim, dtype=torch.float32) if out is None else out
     lse = q.new_empty(batch, heads, dtype=torch.float32) if lse is None else lse
+    require_count("splits", splits)
+    require_shape("out", out, batch, heads, head_dim)
+    require_shape("lse", lse, batch, heads)
     if splits == 1:
         decode_splits(q, kv, table, lens, out[None], lse[None], scale=scale, page_size=page_size)
         return out, lse
@@ -109,11 +121,13 @@ def decode_splits(
 ) -> None:
     """What each split of the tokens gives, as `local_attention` of it alone: parts [splits, B, H, D], lses
     [splits, B, H]. A split without a token is (0, -inf), the identity of the merge."""
+    require_shape("q", q, "B", "H", "D")
     batch, heads, head_dim = q.shape
+    require_reads(q, kv, table, lens, page_size=page_size)
+    require_shape("parts", parts, "splits", batch, heads, head_dim)
+    require_count("splits", len(parts))
+    require_shape("lses", lses, len(parts), batch, heads)
     kv_heads = kv.shape[2]
-    _require(kv.shape[1:] == (2, kv_heads, head_dim), "kv", kv, f"[rows, 2, K, {head_dim}]")
-    _require(heads % kv_heads == 0, "q", q, f"a multiple of {kv_heads} heads")
-    _require(table.shape[:1] == lens.shape == (batch,), "table", table, f"[{batch}, pages], as lens")
     group = heads // kv_heads
     tools = kernels()
     tools.launch(
@@ -138,10 +152,14 @@ def merge_parts(
 ) -> tuple[Tensor, Tensor]:
     """Merge partial results, of splits or of ranks: parts [R, B, H, D] and lses [R, B, H] to base `LSE_BASE` ->
     out [B, H, D] and lse [B, H], in the tensors given or in new ones. (x, -inf) is the identity for any x."""
+    require_shape("parts", parts, "R", "B", "H", "D")
     num_parts, batch, heads, head_dim = parts.shape
-    _require(lses.shape == parts.shape[:3], "lses", lses, str(list(parts.shape[:3])))
+    require_count("the number of parts", num_parts)
+    require_shape("lses", lses, num_parts, batch, heads)
     out = parts.new_empty(batch, heads, head_dim, dtype=torch.float32) if out is None else out
     lse = parts.new_empty(batch, heads, dtype=torch.float32) if lse is None else lse
+    require_shape("out", out, batch, heads, head_dim)
+    require_shape("lse", lse, batch, heads)
     tools = kernels()
     head_block = _tiles(parts).heads
     tools.launch(
@@ -177,10 +195,15 @@ def extend_attention(
     them before its new ones; `longest` is the most new tokens of one. Query head h uses KV head `kv_of_head[h]`.
     Returns [T, H, D].
     """
+    require_shape("q", q, "T", "H", "D")
     num_tokens, heads, head_dim = q.shape
-    expected = (num_tokens, 2, new.shape[2], head_dim)
-    _require(new.shape == expected, "new", new, str(list(expected)))
-    _require(prefix.shape[1:] == expected[1:], "prefix", prefix, f"[rows, {str(list(expected[1:]))[1:]}")
+    require_shape("new", new, num_tokens, 2, "K", head_dim)
+    require_shape("prefix", prefix, "rows", *new.shape[1:])
+    require_shape("order", order, "prefix tokens")
+    require_shape("new_ends", new_ends, "sequences + 1")
+    require_shape("prefix_ends", prefix_ends, len(new_ends))
+    require_shape("kv_of_head", kv_of_head, heads)
+    require_longest(longest, new_ends, tokens=num_tokens)
     out = q.new_empty(num_tokens, heads, head_dim, dtype=torch.float32)
     tools, tiles = kernels(), _tiles(new)
     tools.launch(
@@ -196,6 +219,19 @@ def extend_attention(
         UPCAST=tools.interpreted,
     )
     return out
+
+
+def require_reads(q: Tensor, kv: Tensor, table: Tensor, lens: Tensor, *, page_size: int) -> None:
+    """The pool and the page table of a decode belong to queries [B, H, D]; raises ValueError."""
+    batch, heads, head_dim = q.shape
+    require_shape("kv", kv, "rows", 2, "K", head_dim)
+    kv_heads = kv.shape[2]
+    require_count("K, the KV heads of kv,", kv_heads)
+    require(heads % kv_heads == 0, "q", list(q.shape), f"a multiple of {kv_heads} heads")
+    require_shape("table", table, batch, "pages")
+    require_shape("lens", lens, batch)
+    require_count("page_size", page_size)
+    require_lens(lens, most=table.shape[1] * page_size)
 
 
 def num_splits(*, programs: int, tokens: int, device: torch.device) -> int:
@@ -218,8 +254,3 @@ def _tiles(x: Tensor) -> Tiles:
 def _side(size: int) -> int:
     """The power of two that a side of `size` elements is padded to."""
     return max(_LEAST_SIDE, 1 << (size - 1).bit_length())
-
-
-def _require(holds: bool, name: str, found: Tensor, allowed: str) -> None:
-    if not holds:
-        raise ValueError(f"{name} is {list(found.shape)}; it must be {allowed}")

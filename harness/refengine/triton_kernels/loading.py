@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from harness.errors import UsageError
-from harness.refengine.triton_kernels.installed import require_triton
+from harness.refengine.triton_kernels.installed import find_triton
 
 INTERPRET = "TRITON_INTERPRET"
 
@@ -54,7 +54,7 @@ def prepare_kernels(*, cuda: bool) -> None:
 
     Raises UsageError where Triton is missing, or was imported too early to be interpreted on a CPU.
     """
-    require_triton()
+    find_triton()
     if not cuda:
         os.environ[INTERPRET] = "1"
     if not cuda and not kernels().interpreted:

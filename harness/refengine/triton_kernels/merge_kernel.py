@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 """Merge of partial results by their LSEs: those of a sequence's splits, and those of a DCP group's ranks.
 
-A part with LSE -inf is the identity: it weighs nothing, and what its output holds is not even read.
+A part with LSE -inf is the identity: it weighs nothing, and what its output holds is not even read. One whose LSE is
+NaN or +inf is not: it makes the result NaN.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ def attend_block(q, k, v, seen, acc, top, total, scale, UPCAST: tl.constexpr):
         v = v.to(tl.float32)
     # ieee: by default, fp32 operands are cut to tf32.
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * (scale * LOG2_E)
-    scores = tl.where(seen, scores, float("-inf"))
+    # One that is not finite becomes NaN, -inf too: nothing masks by it, and it must not pass for a key not seen.
+    scores = tl.where(seen, scores + (scores - scores), float("-inf"))
     higher = tl.maximum(top, tl.max(scores, 1))
     faded = tl.exp2(top - higher)
     weights = tl.exp2(scores - higher[:, None])
@@ -38,8 +39,9 @@ def attend_block(q, k, v, seen, acc, top, total, scale, UPCAST: tl.constexpr):
 
 @triton.jit
 def finish(acc, top, total):
-    """Output [M, D] and natural LSE [M] of a running softmax: (0, -inf) where nothing was seen."""
-    some = total > 0
+    """Output [M, D] and natural LSE [M] of a running softmax: (0, -inf) where nothing was seen, and nowhere else."""
+    # Whatever was seen weighs 1 at least, or NaN, which is to stay.
+    some = total != 0
     divisor = tl.where(some, total, 1.0)
     lse = tl.where(some, (tl.where(some, top, 0.0) + tl.log2(divisor)) * LN_2, float("-inf"))
     return acc / divisor[:, None], lse

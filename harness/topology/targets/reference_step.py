@@ -42,8 +42,14 @@ class ReferenceStep:
         found = []
         for batch in batches:
             written = buffers.update(layout, rank, batch)
-            paged = list(written.local_lens)
-            found.append(Replay(global_lens=list(whole), local_lens=list(local), paged=paged))
+            found.append(
+                Replay(
+                    global_lens=list(whole),
+                    local_lens=list(local),
+                    paged=list(written.local_lens),
+                    visible=list(visible),
+                )
+            )
         return found
 
     def visible(

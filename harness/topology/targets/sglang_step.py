@@ -96,7 +96,11 @@ class SglangStep:
             for batch in batches:
                 seq_lens.copy_(self._tensor([*batch, *[PADDING_LEN] * (rows - len(batch))]))
                 self._replay(backend, rows=rows, seq_lens=seq_lens, mode=mode)
-                found.append(Replay(global_lens=whole.tolist(), local_lens=local.tolist(), paged=paged.pop()))
+                found.append(
+                    Replay(
+                        global_lens=whole.tolist(), local_lens=local.tolist(), paged=paged.pop(), visible=[]
+                    )
+                )
         return found
 
     def visible(

@@ -23,6 +23,8 @@ class StepFunction(StrEnum):
     VERIFY_BUFFERS = "verify lengths in a graph's buffers"
     DECODE_BUFFERS = "decode lengths in a graph's buffers"
     VISIBLE = "lengths that query tokens see"
+    VISIBLE_BUFFERS = "lengths that query tokens see in a graph's buffers"
+    OVERFULL = "more sequences than a graph has rows"
 
 
 def named(function: StepFunction, interleave: int = 1) -> str:
@@ -48,11 +50,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """After one replay: what the captured memory holds, padding rows included, and the page table's lengths."""
+    """After one replay: what the captured memory holds, padding rows included, and the page table's lengths.
+
+    `visible` has the query tokens of all rows one after the other, nothing where the graph has no memory for it.
+    """
 
     global_lens: list[int]
     local_lens: list[int]
     paged: list[int]
+    visible: list[int]
 
 
 class StepTarget(Protocol):
@@ -85,7 +91,10 @@ class StepTarget(Protocol):
         step: Step,
         draft_tokens: int,
     ) -> list[Replay]:
-        """Of one captured graph of `rows` sequences, replayed for each of the batches, which may be smaller."""
+        """Of one captured graph of `rows` sequences, replayed for each of the batches, which may be smaller.
+
+        Raises TopologyError for a larger one, where that is among `functions`.
+        """
 
     def visible(
         self, layout: KVLayout, rank: int, lengths: Sequence[int], *, draft_tokens: int

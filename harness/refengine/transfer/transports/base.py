@@ -11,6 +11,10 @@ from typing import Any, Protocol
 
 from harness.errors import HarnessError
 
+# What a decode rank may offer, since a writer maps or allocates as much: far more than receivers do (1 MiB, or a few
+# rows of the largest models).
+MAX_OFFER_BYTES = 256 << 20
+
 
 class TransportError(HarnessError):
     """This prefill rank cannot write where the decode rank offers; says what each of them would need."""
@@ -25,11 +29,16 @@ class SlotSizes:
 
     @classmethod
     def of(cls, offer: dict[str, Any]) -> SlotSizes:
-        """What an offer says of its size; raises TransportError naming a value that is none."""
+        """What an offer says of its size; raises TransportError naming a value that is none, or too large."""
         for name in ("slots", "slot_bytes"):
             if type(offer.get(name)) is not int or offer[name] < 1:
                 raise TransportError(f"{name} of an offer is {offer.get(name)!r}; expected a number from 1")
-        return cls(slots=offer["slots"], slot_bytes=offer["slot_bytes"])
+        sizes = cls(slots=offer["slots"], slot_bytes=offer["slot_bytes"])
+        if sizes.total_bytes > MAX_OFFER_BYTES:
+            raise TransportError(
+                f"{sizes.slots} slots of {sizes.slot_bytes} B are offered; allowed: {MAX_OFFER_BYTES} B in all"
+            )
+        return sizes
 
     @property
     def total_bytes(self) -> int:

@@ -9,5 +9,6 @@ NIXL_MODULES = ("nixl_cu13", "nixl_cu12")
 
 
 def nixl_module() -> str | None:
-    """The first that is found, without importing it; None where there is none."""
-    return next((name for name in NIXL_MODULES if importlib.util.find_spec(name)), None)
+    """The first that is found, without importing it; None where there is none. A folder alone is no package."""
+    found = ((name, importlib.util.find_spec(name)) for name in NIXL_MODULES)
+    return next((name for name, spec in found if spec is not None and spec.origin is not None), None)

@@ -24,6 +24,9 @@ from harness.errors import UsageError
 from harness.refengine.transfer.transports.base import SlotSizes, TransportError
 from harness.refengine.transfer.transports.modules import nixl_module
 
+# What NIXL takes for an address.
+_MAX_ADDRESS = 2**64 - 1
+
 Memory = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -125,6 +128,8 @@ class NixlWriter:
         if type(offer.get("address")) is not int or not isinstance(offer.get("agent"), str):
             raise TransportError("an offer for NIXL names no agent and no address")
         self._remote_address: int = offer["address"]
+        if not 0 < self._remote_address <= _MAX_ADDRESS - self.sizes.total_bytes:
+            raise TransportError(f"an offer for NIXL names the address {self._remote_address}; there is none")
         self._agent = agent
         self._under_way: dict[int, Any] = {}
         self._remote = agent.meet(_metadata(offer["agent"]))

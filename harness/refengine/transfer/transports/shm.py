@@ -62,7 +62,10 @@ class ShmWriter:
 
     def __init__(self, offer: dict[str, Any]) -> None:
         self.sizes = SlotSizes.of(offer)
-        path = f"/proc/{offer.get('pid')}/fd/{offer.get('fd')}"
+        # Whatever else stands there may be a path to anything, or to nothing that can be a path.
+        if odd := [name for name in ("pid", "fd") if type(offer.get(name)) is not int]:
+            raise TransportError(f"{odd[0]} of an offer is {offer.get(odd[0])!r}; expected a number")
+        path = f"/proc/{offer['pid']}/fd/{offer['fd']}"
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -92,4 +95,9 @@ class ShmWriter:
 def _map_all(fd: int, sizes: SlotSizes) -> mmap.mmap:
     if (found := os.fstat(fd).st_size) != sizes.total_bytes:
         raise TransportError(f"the decode rank's memory has {found} B, but it offered {sizes.total_bytes} B")
-    return mmap.mmap(fd, sizes.total_bytes)
+    if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        raise TransportError("the decode rank's memory may still shrink: it is not sealed against that")
+    try:
+        return mmap.mmap(fd, sizes.total_bytes)
+    except OSError as error:
+        raise TransportError(f"the decode rank's memory cannot be written to: {error.strerror}") from error

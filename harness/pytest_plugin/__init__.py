@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.pytest_plugin.options import add_options, pairs_of, path_of
+
 if TYPE_CHECKING:
     from harness.checks import CheckResult
     from harness.checks.session import JobSession
@@ -43,34 +45,17 @@ class CheckError(Exception):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("harness", "topology suites")
-    group.addoption("--harness-profile", default="cpu", choices=["cpu", "gpu"],
-                    help="profile of the suite files to run (default: cpu)")  # fmt: skip
-    group.addoption("--harness-catalogue", default=None, metavar="DIR",
-                    help="folder that suite names are relative to (default: the nearest one named suites)")  # fmt: skip
-    group.addoption("--harness-target", default=None, metavar="NAME",
-                    help="what the tests look at: reference or sglang (default: the suite's first)")  # fmt: skip
-    group.addoption("--harness-excuse", action="append", default=[], nargs=2, metavar=("TEST", "REASON"),
-                    help="skip this test of the one file that is run, with the reason; may be repeated")  # fmt: skip
-    group.addoption("--harness-matrix", action="append", default=[], metavar="NAME=VALUE",
-                    help="only the matrix point with this value; may be repeated")  # fmt: skip
-    group.addoption("--harness-fault", action="append", default=[], metavar="ID",
-                    help="inject this fault into the engine under test; may be repeated")  # fmt: skip
-    group.addoption("--harness-engine-arg", action="append", default=[], metavar="NAME=VALUE",
-                    help="an engine argument on top of the suite's, such as comm=gloo")  # fmt: skip
-    group.addoption("--harness-baseline-cache", default=None, metavar="DIR",
-                    help="where answers of dcp=1 are kept for later runs (default: nowhere)")  # fmt: skip
-    group.addoption("--harness-engine-sha", default=None, metavar="SHA",
-                    help="what the engine is known to be; nothing is cached for an unknown one")  # fmt: skip
-    group.addoption("--harness-gated-checks", default=1, type=int, metavar="N",
-                    help="accuracy checks of this run, which share one allowance of false alarms")  # fmt: skip
-    group.addoption("--harness-attempt-dir", default=None, metavar="DIR",
-                    help="where engine logs go (default: a folder that is kept only after a failure)")  # fmt: skip
+    add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("harness.topology.marker")
     config.pluginmanager.import_plugin("harness.topology.targets.plugin")
+    config.pluginmanager.import_plugin("harness.pytest_plugin.planted")
+    if config.getoption("--harness-fault"):
+        from harness.pytest_plugin.planted import PlantedFaults
+
+        config.pluginmanager.register(PlantedFaults(config, _to_plant), "harness-planted-faults")
     if config.getoption("--harness-attempt-dir"):
         # A copy of stderr, made before pytest captures it: the executor asks for stacks when a deadline passed.
         faulthandler.register(signal.SIGUSR1, file=os.dup(2), all_threads=True)
@@ -138,25 +123,42 @@ class SuiteCollector(pytest.File):
             jobs = expand(load_suite(self.path, root=self._catalogue), profile, target=target)
         except HarnessError as error:
             raise self.CollectError(str(error)) from error
-        if refused := next(filter(None, map(_why_not_alone, jobs)), None):
-            raise self.CollectError(refused)
-        wanted = _pairs(self.config.getoption("--harness-matrix"), option="--harness-matrix")
+        for job in jobs:
+            if refused := _why_not_alone(job, self.config):
+                raise self.CollectError(refused)
+        wanted = pairs_of(self.config.getoption("--harness-matrix"), option="--harness-matrix")
         for job in jobs:
             if all(str(job.matrix.get(name)) == value for name, value in wanted.items()):
                 yield JobCollector.from_parent(self, name=job.id, job=job)
 
 
-def _why_not_alone(job: Job) -> str | None:
+def _why_not_alone(job: Job, config: pytest.Config) -> str | None:
     """Why pytest on the suite file cannot run the job, or None."""
-    from harness.suites import installed_extras
+    from harness.suites import extras_needed, installed_extras
 
     if job.source_tests is not None:
         return f"{job.suite} runs the engine's own test files: harness run {job.suite} --source PATH"
     if job.target not in job.targets:
         return f"{job.suite} has no target {job.target} (it has {' and '.join(job.targets)})"
-    if missing := [extra.missing for extra in job.needs.extras if extra not in installed_extras()]:
+    args = pairs_of(config.getoption("--harness-engine-arg"), option="--harness-engine-arg")
+    installed = installed_extras()
+    if missing := [extra.missing for extra in extras_needed(job, args) if extra not in installed]:
         return f"{job.suite} {' and '.join(missing)}"
+    if idle := [] if job.engines else sorted({*config.getoption("--harness-fault")} - {*job.faults}):
+        allowed = ", ".join(job.faults) or "none"
+        return (
+            f"{job.suite} has no engine, and its tests plant no {' and no '.join(idle)}; allowed: {allowed}"
+        )
     return None
+
+
+def _to_plant(item: pytest.Item) -> set[str]:
+    """Those of the faults asked for that tests must plant: what their suite declares, without a suite all."""
+    asked: set[str] = {*item.config.getoption("--harness-fault")}
+    job = item.getparent(JobCollector)
+    if isinstance(item, CheckItem):
+        return set()
+    return asked if job is None else asked & {*job.job.faults}
 
 
 class JobCollector(pytest.Collector):
@@ -188,9 +190,9 @@ class JobCollector(pytest.Collector):
                 options=SessionOptions(
                     logs=self._log_folder(),
                     faults=tuple(option("--harness-fault")),
-                    engine_args=_pairs(option("--harness-engine-arg"), option="--harness-engine-arg"),
+                    engine_args=pairs_of(option("--harness-engine-arg"), option="--harness-engine-arg"),
                     references=baselines_path(catalogue=self.job.catalogue),
-                    cache=_path(option("--harness-baseline-cache")),
+                    cache=path_of(option("--harness-baseline-cache")),
                     engine_sha=option("--harness-engine-sha"),
                     gated_checks=option("--harness-gated-checks"),
                     keep_questions=bool(option("--harness-attempt-dir")),
@@ -283,18 +285,3 @@ class Doorbell:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         os.write(self._descriptor, b".")
-
-
-def _path(given: str | None) -> Path | None:
-    return None if given is None else Path(given)
-
-
-def _pairs(given: list[str], *, option: str) -> dict[str, str]:
-    """`["a=1"]` → `{"a": "1"}`."""
-    from harness.errors import UsageError
-
-    pairs = [item.partition("=") for item in given]
-    for item, (name, equals, _) in zip(given, pairs, strict=True):
-        if not (name and equals):
-            raise UsageError(f"{option} is {item!r}; allowed: NAME=VALUE")
-    return {name: value for name, _, value in pairs}
