@@ -60,7 +60,8 @@ class Child:
     @property
     def ended(self) -> bool:
         """Whether it has ended already; never waits."""
-        return self._process.poll() is not None
+        # Not by Popen.poll, which says that it lives while another thread is asking.
+        return self._process.returncode is not None or _wait_any([self._end], seconds=0)
 
     def wait_ready(self, deadline: Deadline) -> str:
         """The address of its ready line. Raises DeadlineError or EngineLaunchError."""
@@ -137,12 +138,12 @@ def first_ended(children: Sequence[Child], *, seconds: float = LAST_WORDS_S) -> 
     return [child for child in children if child.ended]
 
 
-def _wait_any(ends: Sequence[int], *, seconds: float | None = None) -> None:
-    """Until one of these pidfds says that its process has ended."""
+def _wait_any(ends: Sequence[int], *, seconds: float | None = None) -> bool:
+    """Until one of these pidfds says that its process has ended; False where none has within `seconds`."""
     waiting = select.poll()
     for end in ends:
         waiting.register(end, select.POLLIN)
-    waiting.poll(None if seconds is None else 1000 * seconds)
+    return bool(waiting.poll(None if seconds is None else 1000 * seconds))
 
 
 def log_tail(log: Path, *, lines: int = LOG_TAIL_LINES) -> str:

@@ -63,7 +63,7 @@ def test_a_launch_is_refused_in_one_line(broken: tuple[Path, str]) -> None:
 
 def test_the_kernels_tests_have_one_error_for_the_file(broken: tuple[Path, str]) -> None:
     folder, says = broken
-    plugins = ("-p", "harness.pytest_plugin", "-p", "no:cacheprovider")
+    plugins = ("-p", "no:harness", "-p", "harness.pytest_plugin", "-p", "no:cacheprovider")
     done = run(folder, "pytest", *plugins, "suites/kernels/test_dcp_decode.py")
     assert done.returncode == 2, done.stdout
     assert "1 error in" in done.stdout

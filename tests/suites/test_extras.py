@@ -67,6 +67,8 @@ def test_an_empty_folder_is_no_package(tmp_path: Path, monkeypatch: pytest.Monke
     """As a removed one leaves behind; Python finds it."""
     for build in ("nixl_cu12", "nixl_cu13", "triton"):
         (tmp_path / build).mkdir()
+        # What has been imported is found without a look at the path.
+        monkeypatch.delitem(sys.modules, build, raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert installed_extras() == set()
 
