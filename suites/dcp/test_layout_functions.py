@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
+from functions_table import check_functions, disagreements, row_of
 
 from harness.topology import KVLayout
 from harness.topology.targets.layout import ALL_FUNCTIONS, LayoutTarget
@@ -20,17 +20,14 @@ TABLE = Path(__file__).with_name("_layout_functions.yaml")
 
 def problems(target: LayoutTarget, checked: frozenset[str]) -> list[str]:
     """What the table, the target and the collected tests do not agree about."""
-    row = yaml.safe_load(TABLE.read_text()).get(target.name)
+    row = row_of(TABLE, target.name)
     if row is None:
         return [f"{TABLE.name} has no row {target.name!r}"]
-    declared, lacking = set(row["lacks"]), ALL_FUNCTIONS - target.functions
     layout = KVLayout(dcp_size=4, page_size=16)
     pages = {layout.page_size: "of one rank", layout.widened_page_size: "widened"}
     found = pages.get(target.admission_page(layout), "of neither kind")
     return [
-        *(f"the table says there is one for: {name}" for name in sorted(lacking - declared)),
-        *(f"the table says there is none for: {name}" for name in sorted(declared - lacking)),
-        *(f"no test asks for: {name}" for name in sorted(target.functions - checked)),
+        *disagreements(row["lacks"], every=ALL_FUNCTIONS, has=target.functions, checked=checked),
         *([f"requests are admitted by pages {found}"] if found != row["admission_page"] else []),
     ]
 
@@ -40,18 +37,11 @@ def test_functions(
     checked_functions: frozenset[str],
     record_property: Callable[[str, object], None],
 ) -> None:
-    lacking = sorted(ALL_FUNCTIONS - layout_target.functions)
-    found = problems(layout_target, checked_functions)
-    message = f"{layout_target.name}: {len(checked_functions)} functions checked"
-    message += f"; no function for: {'; '.join(lacking)}" if lacking else ""
-    if found:
-        message += f". Not as declared in {TABLE.name}: {'; '.join(found)}"
-    check = {
-        "name": "functions",
-        "outcome": "failed" if found else "passed",
-        "message": message,
-        "figures": {"checked": len(checked_functions), "lacking": len(lacking)},
-        "seconds": 0.0,
-    }
-    record_property("harness_check", check)
-    assert not found, message
+    check_functions(
+        layout_target.name,
+        problems(layout_target, checked_functions),
+        table=TABLE,
+        lacking=ALL_FUNCTIONS - layout_target.functions,
+        checked=checked_functions,
+        record_property=record_property,
+    )

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-import yaml
+from functions_table import check_functions, disagreements, row_of
 
 from harness.errors import TopologyError
 from harness.topology import KVLayout, Step
@@ -210,14 +210,11 @@ def test_a_point_counted_by_hand(step_target: StepTarget) -> None:
 
 def problems(target: StepTarget, checked: frozenset[str]) -> list[str]:
     """What the table, the target and the collected tests do not agree about."""
-    row = yaml.safe_load(TABLE.read_text()).get(target.name)
+    row = row_of(TABLE, target.name)
     if row is None:
         return [f"{TABLE.name} has no row {target.name!r}"]
-    declared, lacking = set(row["lacks"]), STEP_FUNCTIONS - target.functions
     return [
-        *(f"the table says there is one for: {name}" for name in sorted(lacking - declared)),
-        *(f"the table says there is none for: {name}" for name in sorted(declared - lacking)),
-        *(f"no test asks for: {name}" for name in sorted(target.functions - checked)),
+        *disagreements(row["lacks"], every=STEP_FUNCTIONS, has=target.functions, checked=checked),
         *([f"{target.backend} answers"] if target.backend != row["backend"] else []),
     ]
 
@@ -228,18 +225,11 @@ def test_functions(
     record_property: Callable[[str, object], None],
 ) -> None:
     """What could be asked of the target and what could not, held against the table both ways."""
-    lacking = sorted(STEP_FUNCTIONS - step_target.functions)
-    found = problems(step_target, checked_step_functions)
-    message = f"{step_target.name}, {step_target.backend}: {len(checked_step_functions)} functions checked"
-    message += f"; no function for: {'; '.join(lacking)}" if lacking else ""
-    if found:
-        message += f". Not as declared in {TABLE.name}: {'; '.join(found)}"
-    check = {
-        "name": "functions",
-        "outcome": "failed" if found else "passed",
-        "message": message,
-        "figures": {"checked": len(checked_step_functions), "lacking": len(lacking)},
-        "seconds": 0.0,
-    }
-    record_property("harness_check", check)
-    assert not found, message
+    check_functions(
+        f"{step_target.name}, {step_target.backend}",
+        problems(step_target, checked_step_functions),
+        table=TABLE,
+        lacking=STEP_FUNCTIONS - step_target.functions,
+        checked=checked_step_functions,
+        record_property=record_property,
+    )
