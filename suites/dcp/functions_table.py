@@ -22,7 +22,7 @@ def row_of(table: Path, target: str) -> dict[str, Any] | None:
 def disagreements(
     declared: Collection[str], *, every: frozenset[str], has: frozenset[str], checked: frozenset[str]
 ) -> list[str]:
-    """What the functions `declared` as lacking, those that a target `has` and those that tests ask for disagree about."""
+    """What disagrees: functions `declared` as lacking, those that a target `has`, and those that tests ask for."""
     lacking = every - has
     return [
         *(f"the table says there is one for: {name}" for name in sorted(lacking - set(declared))),
