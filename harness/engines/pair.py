@@ -97,25 +97,25 @@ class PDPair:
         """End the router and both engines, all three also where one of them has ended already."""
         if self._client is not None:
             self._client.close()
-        for child in (*self._routers(), *self._children()):
+        for child in reversed(self._members()):
             child.stop()
         for engine in self._engines.values():
             engine.client.close()
 
     def why_dead(self) -> str:
         """Who of the three has ended, and what ended it; empty while all live."""
-        ended = first_ended([*self._children(), *self._routers()])
+        ended = first_ended(self._members())
         return "; ".join(f"{child.what}: {child.why_dead()}" for child in ended)
 
     def check_alive(self) -> None:
         """Raises EngineDiedError when one of the three has already ended."""
-        ended = [child for child in (*self._children(), *self._routers()) if child.ended]
+        ended = [child for child in self._members() if child.ended]
         if ended:
             raise EngineDiedError(self.why_dead(), detail=log_tail(ended[0].log))
 
     def dump_stacks(self) -> None:
         """Have every process of all three write its stacks to its log."""
-        self._dump_stacks([*self._children(), *self._routers()])
+        self._dump_stacks(self._members())
 
     def _begin(self, side: Side, undo: ExitStack, *, port: int | None = None) -> StartingEngine:
         self._starts[side] += 1
@@ -136,8 +136,9 @@ class PDPair:
         undo.callback(self._router.child.stop)
         self._client = self._router.wait(deadline, why_dead=self.why_dead)
 
-    def _children(self) -> list[Child]:
-        return [engine.child for engine in self._engines.values()]
+    def _members(self) -> list[Child]:
+        """All that run, the router last."""
+        return [*(engine.child for engine in self._engines.values()), *self._routers()]
 
     def _routers(self) -> list[Child]:
         return [] if self._router is None else [self._router.child]
